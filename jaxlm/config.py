@@ -1,0 +1,308 @@
+"""Everything a run is, as frozen dataclasses: the only place where a field, its default and its limits are written.
+
+`RunConfig` is what `train` and `convert` read, `PrepareConfig` what `prepare_data` reads. Files in `configs/` start
+from `run()` or `prepare()` and change a few fields; `fields.build` turns the result back into these classes, and the
+`__post_init__` methods say what does not fit together. Names of sizes: L layers, D width, F feed-forward width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import ml_collections
+
+from jaxlm.fields import ConfigError, config_dict, option, section
+
+CANON_POSITIONS = "ABCD"
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The architecture. Defaults are the skeleton that the study's 32-layer families share (Dhara's config.json)."""
+
+    family: str = option("llama3", "name in jaxlm.families.registry")
+    vocab_size: int = option(50304, "rows of the embedding, ids outside the tokenizer included", minimum=1)
+    num_layers: int = option(32, "blocks", minimum=1)
+    hidden_size: int = option(384, "width D of the residual stream", minimum=1)
+    intermediate_size: int = option(1024, "width F of the feed-forward", minimum=1)
+    num_heads: int = option(8, "query heads", minimum=1)
+    num_kv_heads: int = option(4, "key and value heads; divides num_heads", minimum=1)
+    head_dim: int = option(48, "width of one head; even", minimum=2)
+    max_positions: int = option(1024, "the longest sequence the model is meant for", minimum=1)
+    layer_pattern: str = option("G", "a letter a layer, tiled and cut: G global attention, L local (sliding_window)")
+    sliding_window: int = option(0, "W of the L layers: a position sees itself and W-1 back; 0: no L layers", minimum=0)
+    norm_eps: float = option(1e-6, "epsilon of the norms", minimum=0)
+    rope_theta: float = option(10_000.0, "base of the rotary frequencies", minimum=1)
+    tie_embeddings: bool = option(True, "the head is the embedding matrix")
+    init_std: float = option(0.02, "standard deviation of every matrix at the start", minimum=0)
+    canon_set: str = option("", "where Canon layers sit: any of A B C D, in order")
+    canon_kernel: int = option(4, "taps of a Canon layer", minimum=1)
+    canon_residual: bool = option(True, "Canon adds to its input")
+    canon_bias: bool = option(False, "Canon has a bias")
+    canon_activation: bool = option(False, "SiLU on the convolution's output")
+    canon_d_width: str = option(
+        "gate_up",
+        "Canon D on [gate, up] (PhysicsLM4) or on silu(gate) * up (dhara-250m)",
+        allowed=("gate_up", "product"),
+    )
+    mask_token_id: int | None = option(None, "[MASK] of diffusion; none: the first id outside the tokenizer", minimum=0)
+
+    def __post_init__(self) -> None:
+        _require(
+            self.num_heads % self.num_kv_heads == 0,
+            f"model.num_kv_heads is {self.num_kv_heads}, allowed: a divisor of model.num_heads = {self.num_heads}",
+        )
+        _require(self.head_dim % 2 == 0, f"model.head_dim is {self.head_dim}, allowed: an even number (rotary pairs)")
+        canon = "".join(p for p in CANON_POSITIONS if p in self.canon_set)
+        _require(
+            canon == self.canon_set,
+            f"model.canon_set is {self.canon_set!r}, allowed: any of {CANON_POSITIONS}, each once, in order",
+        )
+        _require(
+            bool(self.layer_pattern) and set(self.layer_pattern) <= set("GL"),
+            f"model.layer_pattern is {self.layer_pattern!r}, allowed: a string of G and L",
+        )
+        local = "L" in self.layer_pattern
+        _require(
+            local == (self.sliding_window > 0),
+            f"model.sliding_window is {self.sliding_window}, allowed: at least 1 with L layers in model.layer_pattern, "
+            f"0 without (it is {self.layer_pattern!r})",
+        )
+        _require(
+            self.mask_token_id is None or self.mask_token_id < self.vocab_size,
+            f"model.mask_token_id is {self.mask_token_id}, allowed: below model.vocab_size = {self.vocab_size}",
+        )
+
+    @property
+    def layer_kinds(self) -> str:
+        """One letter a layer: `layer_pattern` tiled and cut to `num_layers`."""
+        return (self.layer_pattern * self.num_layers)[: self.num_layers]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which windows a run reads."""
+
+    dir: str = option("", "a directory made by prepare_data")
+    isolate_documents: bool = option(False, "documents in one window do not see each other")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long, in what portions. A token budget is cut to whole optimizer steps."""
+
+    total_tokens: int = option(1_000_000_000, "tokens to train on; sets the length of the schedule", minimum=1)
+    batch_tokens: int = option(122_880, "tokens of one optimizer step", minimum=1)
+    seq_len: int = option(1024, "positions of one window", minimum=2)
+    micro_batch: int = option(0, "windows of one forward over all devices; 0: the whole batch", minimum=0)
+    learning_rate: float = option(5e-4, "peak of the schedule", minimum=0)
+    stop_at: int = option(0, "stop after this many steps, the schedule unchanged; 0: at the end", minimum=0)
+    eval_every: int = option(0, "steps between validations; 0: at the end only", minimum=0)
+    eval_windows: int = option(64, "validation windows of one evaluation during training; 0: none", minimum=0)
+    save_every: int = option(500, "steps between checkpoints; one is always made at the end", minimum=1)
+    keep: int = option(2, "checkpoints that stay, the newest", minimum=1)
+    log_every: int = option(10, "steps between lines of metrics.jsonl", minimum=1)
+    tensorboard: bool = option(True, "write TensorBoard events too")
+    wandb_project: str = option("", "a Weights & Biases project to log to; empty: none")
+
+    def __post_init__(self) -> None:
+        _require(
+            self.batch_tokens % self.seq_len == 0,
+            f"train.batch_tokens is {self.batch_tokens}, allowed: a multiple of train.seq_len = {self.seq_len}",
+        )
+        _require(
+            self.total_tokens >= self.batch_tokens,
+            f"train.total_tokens is {self.total_tokens}, allowed: at least one batch, "
+            f"train.batch_tokens = {self.batch_tokens}",
+        )
+        rows = self.batch_tokens // self.seq_len
+        _require(
+            self.micro_batch == 0 or rows % self.micro_batch == 0,
+            f"train.micro_batch is {self.micro_batch}, allowed: a divisor of the {rows} windows of a batch, or 0",
+        )
+
+    @property
+    def batch_size(self) -> int:
+        """Windows of one optimizer step."""
+        return self.batch_tokens // self.seq_len
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the whole schedule."""
+        return self.total_tokens // self.batch_tokens
+
+    @property
+    def accumulation(self) -> int:
+        """Forwards of one optimizer step."""
+        return self.batch_size // (self.micro_batch or self.batch_size)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with a warmup and a cosine. The values nobody published are jaxlm's convention (README)."""
+
+    beta1: float = option(0.9, "decay of the first moment", minimum=0)
+    beta2: float = option(0.95, "decay of the second moment", minimum=0)
+    eps: float = option(1e-8, "epsilon of Adam", minimum=0)
+    weight_decay: float = option(0.1, "decoupled decay, times the learning rate, on matrices only", minimum=0)
+    clip_norm: float = option(1.0, "largest global gradient norm; 0: no clipping", minimum=0)
+    warmup_share: float = option(0.02, "share of the steps in which the rate rises from 0", minimum=0)
+    final_share: float = option(0.1, "the last rate as a share of the peak", minimum=0)
+    schedule: str = option("cosine", "shape after the warmup", allowed=("cosine", "constant"))
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2", "warmup_share"):
+            _require(getattr(self, name) < 1, f"optimizer.{name} is {getattr(self, name)}, allowed: below 1")
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What a batch costs. One objective with three settings; see `jaxlm.objectives`."""
+
+    kind: str = option("causal", "causal: autoregression; diffusion: masked diffusion", allowed=("causal", "diffusion"))
+    block_size: int | None = option(
+        None, "tokens written together: 1, b, or 0 for the whole window; none: 1 if causal, else 0", minimum=0
+    )
+    shift: bool | None = option(None, "the logits that predict token i are read at i-1; none: only if causal")
+    eps: float = option(1e-3, "least probability of a mask", minimum=0)
+    stratified: bool = option(True, "spread the noise levels evenly over the global batch")
+
+    def __post_init__(self) -> None:
+        causal = self.kind == "causal"
+        if self.block_size is None:
+            object.__setattr__(self, "block_size", 1 if causal else 0)
+        if self.shift is None:
+            object.__setattr__(self, "shift", causal)
+        _require(
+            not causal or (self.block_size == 1 and bool(self.shift)),
+            f"objective.block_size is {self.block_size} and objective.shift {self.shift}, allowed: 1 and True for "
+            "objective.kind = 'causal' (set objective.kind=diffusion for the others)",
+        )
+        _require(0 < self.eps < 1, f"objective.eps is {self.eps}, allowed: between 0 and 1")
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """The block-size schedule from autoregression to diffusion (LLaDA2.0): warmup by `block_sizes`, then stable."""
+
+    block_sizes: tuple[int, ...] = option((1, 4, 32, 64), "blocks of the warmup phases, in equal shares", minimum=1)
+    warmup_share: float = option(0.4, "share of the steps spent on block_sizes", minimum=0)
+    decay_block_sizes: tuple[int, ...] = option((), "blocks of the decay phases after the stable one", minimum=1)
+    decay_share: float = option(0.0, "share of the steps spent on decay_block_sizes", minimum=0)
+
+    def __post_init__(self) -> None:
+        _require(
+            self.warmup_share + self.decay_share <= 1,
+            f"convert.warmup_share + convert.decay_share is {self.warmup_share + self.decay_share}, allowed: at most 1",
+        )
+        _require(
+            bool(self.decay_block_sizes) == (self.decay_share > 0),
+            f"convert.decay_share is {self.decay_share}, allowed: above 0 with convert.decay_block_sizes, else 0",
+        )
+
+
+@dataclass(frozen=True)
+class ExecutionConfig:
+    """How the same mathematics is run. Nothing here changes what is computed, only rounding, memory and speed."""
+
+    dtype: str = option("bfloat16", "compute type; parameters stay float32", allowed=("bfloat16", "float32"))
+    attention: str = option("auto", "implementation of attention", allowed=("auto", "xla", "blocked", "cudnn"))
+    layers: str = option("auto", "auto: unroll on a CPU, scan elsewhere", allowed=("auto", "scan", "unroll"))
+    remat: str = option("none", "what the backward pass recomputes", allowed=("none", "dots", "full"))
+    loss_chunk: int = option(0, "positions of all rows whose logits are held at once; 0: all", minimum=0)
+    data_parallel: int = option(-1, "size of the mesh axis `data`; -1: the devices that are left")
+    fsdp: int = option(1, "size of the mesh axis `fsdp`, over which parameters are split", minimum=1)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run or conversion."""
+
+    seed: int = option(0, "of the parameters, the order of the data and the corruption", minimum=0)
+    model: ModelConfig = section(ModelConfig, "the architecture")
+    data: DataConfig = section(DataConfig, "the windows")
+    train: TrainConfig = section(TrainConfig, "budget, batch, bookkeeping")
+    optimizer: OptimizerConfig = section(OptimizerConfig, "AdamW and its schedule")
+    objective: ObjectiveConfig = section(ObjectiveConfig, "what a batch costs")
+    convert: ConvertConfig = section(ConvertConfig, "the block-size schedule of a conversion")
+    execution: ExecutionConfig = section(ExecutionConfig, "dtype, implementations, mesh")
+
+    def __post_init__(self) -> None:
+        _require(
+            self.train.seq_len <= self.model.max_positions,
+            f"train.seq_len is {self.train.seq_len}, allowed: at most model.max_positions = {self.model.max_positions}",
+        )
+        _require(
+            (self.objective.block_size or 0) <= self.train.seq_len,
+            f"objective.block_size is {self.objective.block_size}, "
+            f"allowed: at most train.seq_len = {self.train.seq_len}",
+        )
+
+    def check_conversion(self) -> None:
+        """Raises ConfigError for a block-size schedule that does not fit; only a conversion reads it."""
+        _require(
+            self.objective.kind == "diffusion",
+            f"objective.kind is {self.objective.kind!r}, allowed: 'diffusion' for a conversion",
+        )
+        for name in ("block_sizes", "decay_block_sizes"):
+            for size in getattr(self.convert, name):
+                _require(
+                    size <= self.train.seq_len,
+                    f"convert.{name} has {size}, allowed: at most train.seq_len = {self.train.seq_len}",
+                )
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """From text to fixed windows on disk."""
+
+    source: str = option("files", "files, package_docs (jaxlm.data.sources), or tfds:NAME")
+    files: str = option("", "patterns of .txt, .jsonl or .parquet files (also .gz), by commas; or tfds:NAME")
+    text_column: str = option("text", "the column or key that holds the text")
+    packages: tuple[str, ...] = option((), "name==version, ...: whose documentation strings package_docs reads")
+    tokenizer: str = option("train:4096", "train:SIZE, gpt2, or a tokenizer directory")
+    seq_len: int = option(1024, "T: a window holds T+1 tokens and starts T after the last one", minimum=2)
+    total_tokens: int | None = option(None, "stop after this many training tokens; none: all of the text", minimum=1)
+    validation_share: float = option(0.05, "share of the documents (of the text, if few) for validation", minimum=0)
+    min_bytes: int = option(64, "shorter documents are dropped", minimum=0)
+    deduplicate: bool = option(True, "drop documents whose normalised text was seen before")
+    seed: int = option(0, "of the order in which package_docs hands on its texts", minimum=0)
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.validation_share < 1,
+            f"validation_share is {self.validation_share}, allowed: between 0 and 1, both excluded",
+        )
+        _require(
+            self.total_tokens is None or self.total_tokens >= self.seq_len,
+            f"total_tokens is {self.total_tokens}, allowed: at least one window, seq_len = {self.seq_len}",
+        )
+
+
+# Bookkeeping that may change between two starts of one run (contract 7); every other difference is refused.
+FREE_BETWEEN_STARTS = frozenset(
+    f"train.{name}"
+    for name in "stop_at eval_every eval_windows save_every keep log_every tensorboard wandb_project".split()
+)
+
+
+def run() -> ml_collections.ConfigDict:
+    """A locked ConfigDict with every field of `RunConfig` at its default, for the files in `configs/`."""
+    return config_dict(RunConfig)
+
+
+def prepare() -> ml_collections.ConfigDict:
+    """A locked ConfigDict with every field of `PrepareConfig` at its default, for the files in `configs/data/`."""
+    return config_dict(PrepareConfig)
+
+
+def replace(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
+    """`replace(config, train={"seq_len": 64})`: the same run with some fields changed, validated anew."""
+    changed = {name: dataclasses.replace(getattr(config, name), **values) for name, values in sections.items()}
+    return dataclasses.replace(config, **changed)
