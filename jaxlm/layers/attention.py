@@ -1,0 +1,86 @@
+"""Grouped-query attention with rotary positions, whole and with a cache.
+
+Legend: B rows, T positions, b new positions, S cache length, D width, N query heads, K key/value heads, H head dim.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxlm.config import ExecutionConfig, ModelConfig
+from jaxlm.layers.attention_kernels import attend, scores_to_values
+from jaxlm.layers.canon import Canon
+from jaxlm.layers.linear import Linear
+from jaxlm.layers.reading import Cache, Reading
+from jaxlm.layers.rotary import rotate
+
+
+class Attention(nnx.Module):
+    """One matrix makes queries, keys and values; `canon`, if given, sits on all three before the heads part."""
+
+    def __init__(self, config: ModelConfig, execution: ExecutionConfig, *, window: int, canon: Canon | None) -> None:
+        N, K, H = config.num_heads, config.num_kv_heads, config.head_dim
+        make: dict[str, Any] = dict(std=config.init_std, dtype=execution.dtype)
+        self.qkv = Linear(config.hidden_size, (N + 2 * K) * H, logical=("embed", "heads"), **make)
+        self.out = Linear(N * H, config.hidden_size, logical=("heads", "embed"), **make)
+        self.canon_b = canon
+        self.num_heads, self.num_kv_heads, self.head_dim = N, K, H
+        self.window, self.theta = window, config.rope_theta
+        self.implementation, self.dtype = execution.attention, jnp.dtype(execution.dtype)
+
+    def whole(self, x_BTD: jax.Array, reading: Reading) -> jax.Array:
+        """[B, T, D] to [B, T, D] over a whole sequence."""
+        q_BTNH, k_BTKH, v_BTKH = self._project(x_BTD, reading)
+        out_BTNH = attend(
+            q_BTNH,
+            k_BTKH,
+            v_BTKH,
+            reading.structure,
+            window=self.window,
+            segments_BT=reading.segments_BT,
+            implementation=self.implementation,
+        )
+        return self.out(out_BTNH.reshape(*x_BTD.shape[:2], -1))
+
+    def init_cache(self, batch: int, length: int) -> Cache:
+        """Keys and values of `length` positions, heads first so that reading them is one contiguous product."""
+        shape = (batch, self.num_kv_heads, length, self.head_dim)
+        return {"keys": jnp.zeros(shape, self.dtype), "values": jnp.zeros(shape, self.dtype)}
+
+    def extend(self, x_BbD: jax.Array, reading: Reading, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Writes the new keys and values behind the accepted ones and attends to both.
+
+        What is written and not accepted lies beyond `length_B` and is overwritten by the next call.
+        """
+        assert reading.length_B is not None and reading.num_new_B is not None
+        q_BbNH, k_BbKH, v_BbKH = self._project(x_BbD, reading)
+        write = jax.vmap(lambda old_KSH, new_KbH, at: jax.lax.dynamic_update_slice_in_dim(old_KSH, new_KbH, at, axis=1))
+        cache = {
+            "keys": write(cache["keys"], k_BbKH.swapaxes(1, 2), reading.length_B),
+            "values": write(cache["values"], v_BbKH.swapaxes(1, 2), reading.length_B),
+        }
+        B, b = x_BbD.shape[:2]
+        key_S = jnp.arange(cache["keys"].shape[2])
+        query_Bb1 = (reading.length_B[:, None] + jnp.arange(b))[:, :, None]
+        seen_BbS = reading.structure.visible(query_Bb1, key_S, key_S.size, self.window)
+        seen_BbS &= key_S < (reading.length_B + reading.num_new_B)[:, None, None]
+        groups = self.num_heads // self.num_kv_heads
+        q_BKGbH = q_BbNH.reshape(B, b, self.num_kv_heads, groups, self.head_dim).transpose(0, 2, 3, 1, 4)
+        out_BKGbH = scores_to_values(q_BKGbH, cache["keys"], cache["values"], seen_BbS)
+        return self.out(out_BKGbH.transpose(0, 3, 1, 2, 4).reshape(B, b, -1)), cache
+
+    def commit(self, cache: Cache, n_B: jax.Array) -> Cache:
+        """Nothing to do: the accepted length, which the model keeps, says what is real."""
+        del n_B
+        return cache
+
+    def _project(self, x_BTD: jax.Array, reading: Reading) -> tuple[jax.Array, jax.Array, jax.Array]:
+        N, K, H = self.num_heads, self.num_kv_heads, self.head_dim
+        qkv = reading.mix("canon_b", self.canon_b, self.qkv(x_BTD))
+        qkv = qkv.reshape(*qkv.shape[:2], N + 2 * K, H)
+        q, k, v = jnp.split(qkv, [N, N + K], axis=2)
+        return rotate(q, reading.positions_BT, self.theta), rotate(k, reading.positions_BT, self.theta), v
