@@ -1,0 +1,1 @@
+"""From text to fixed windows on disk, and from there to batches."""
