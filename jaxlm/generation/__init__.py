@@ -1,0 +1,6 @@
+"""From a prompt to text: left to right, or by filling a canvas of masks."""
+
+from jaxlm.generation.result import Decoded
+from jaxlm.generation.sampling import Sampling
+
+__all__ = ["Decoded", "Sampling"]

@@ -1,0 +1,156 @@
+"""`generate` and `jaxlm.load` on a run of a few steps: text, JSON, stops, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxlm
+from jaxlm import generate
+from jaxlm.config import PrepareConfig, RunConfig
+from jaxlm.data.prepare import prepare
+from jaxlm.errors import UserError
+from jaxlm.fields import build
+from jaxlm.training import loop
+
+MODEL = {
+    "family": "llama3_canon",
+    "canon_set": "AC",
+    "vocab_size": 320,
+    "num_layers": 2,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "head_dim": 8,
+    "max_positions": 64,
+}
+TRAIN = {"total_tokens": 3 * 128, "batch_tokens": 128, "seq_len": 16, "eval_windows": 0, "tensorboard": False}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("generate")
+    text = "\n\n".join(f"Document {i} says that {i} and {i + 1} are {2 * i + 1}." for i in range(400))
+    (root / "text.txt").write_text(text)
+    config = PrepareConfig(files=str(root / "text.txt"), tokenizer="train:300", seq_len=16)
+    prepare(config, root / "data", report=lambda text: None)
+    values = {"model": MODEL, "train": TRAIN, "data": {"dir": str(root / "data")}, "execution": {"data_parallel": 1}}
+    loop.train(build(RunConfig, values), root / "ar", kind="train", init_from=None)
+    values |= {"objective": {"kind": "diffusion"}, "convert": {"block_sizes": (1, 4)}}
+    loop.train(build(RunConfig, values), root / "diffusion", kind="convert", init_from=str(root / "ar"))
+    return {"ar": root / "ar", "diffusion": root / "diffusion"}
+
+
+def records(capsys, *argv: str) -> list[dict]:
+    generate.main([*argv, "--json"])
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["ar", "diffusion"])
+def test_json_has_one_object_a_prompt_with_what_was_promised(kind, runs, capsys) -> None:
+    argv = [
+        f"--workdir={runs[kind]}",
+        "--prompt=Document 3",
+        "--prompt=says that 5 and",
+        "--max_new_tokens=9",
+        "--ignore_eos",
+    ]
+    together = records(capsys, *argv)
+    assert [r["prompt"] for r in together] == ["Document 3", "says that 5 and"]
+    trained = jaxlm.load(runs[kind])
+    for record in together:
+        assert set(record) == {
+            *("prompt", "text", "token_ids", "num_new_tokens", "passes", "cache_passes", "tokens_per_pass"),
+            *("seconds", "tokens_per_sec", "seconds_to_first_token"),
+        }
+        assert trained.tokenizer.decode(record["token_ids"]) == record["text"]
+        assert record["num_new_tokens"] == 9
+        assert (record["passes"], record["cache_passes"]) == ((8, 1) if kind == "ar" else (9, 0))
+        assert 0 < record["seconds_to_first_token"] <= record["seconds"]
+    alone = records(capsys, *argv, "--batch_size=1")
+    assert [r["token_ids"] for r in alone] == [r["token_ids"] for r in together]
+
+
+def test_from_python(runs) -> None:
+    trained = jaxlm.load(runs["diffusion"])
+    assert (trained.kind, trained.mode, trained.step) == ("convert", "diffusion", 3)
+    assert trained.logits([[1, 2, 3]]).shape == (1, 3, 320)
+    out = trained.generate(["Document"], max_new_tokens=6, steps=3)[0]
+    assert out.decoded.passes == 3
+    assert sorted(set(out.decoded.committed_at)) == [0, 1, 2]
+
+
+def test_a_converted_model_still_reads_from_left_to_right(runs, capsys) -> None:
+    assert records(capsys, f"--workdir={runs['diffusion']}", "--mode=ar", "--prompt=Document 3")[0]["cache_passes"] == 1
+
+
+def test_a_stop_string_ends_the_text_before_it(runs) -> None:
+    trained = jaxlm.load(runs["ar"])
+    free = trained.generate(["Document 3"], max_new_tokens=12, ignore_eos=True)[0]
+    stop = free.text[len(free.text) // 2 :][:2]
+    cut = trained.generate(["Document 3"], max_new_tokens=12, ignore_eos=True, stop=[stop])[0]
+    assert cut.text == free.text[: free.text.index(stop)]
+    assert free.token_ids[: len(cut.token_ids)] == cut.token_ids
+    assert len(trained.tokenizer.decode(cut.token_ids)) >= len(cut.text)
+
+
+def test_end_of_text_is_no_part_of_the_result(runs) -> None:
+    trained = jaxlm.load(runs["ar"])
+    free = trained.generate(["Document 3"], max_new_tokens=8, ignore_eos=True)[0]
+    end = free.token_ids[3]
+    object.__setattr__(trained.tokenizer, "end_of_text_id", end)
+    cut = trained.generate(["Document 3"], max_new_tokens=8)[0]
+    assert cut.token_ids == free.token_ids[: free.token_ids.index(end)]
+
+
+def test_a_spelt_out_end_of_text_is_a_token_of_the_prompt(runs) -> None:
+    trained = jaxlm.load(runs["ar"])
+    assert trained.tokenizer.encode_prompt("<|endoftext|>") == [trained.tokenizer.end_of_text_id]
+    assert len(trained.generate(["<|endoftext|>"], max_new_tokens=4, ignore_eos=True)[0].token_ids) == 4
+
+
+def test_prompts_from_a_file(runs, tmp_path, capsys) -> None:
+    (tmp_path / "prompts.txt").write_text("Document 1\nDocument 2\n")
+    out = records(capsys, f"--workdir={runs['ar']}", f"--prompts_file={tmp_path / 'prompts.txt'}", "--max_new_tokens=3")
+    assert [r["prompt"] for r in out] == ["Document 1", "Document 2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "message"),
+    [
+        (
+            "ar",
+            ["--prompt=" + "many words " * 40],
+            r"a prompt of \d+ tokens .* allowed: at most model.max_positions = 64",
+        ),
+        ("ar", ["--prompt=a", "--steps=4"], "--steps and --block_size belong to --mode=diffusion"),
+        ("ar", ["--prompt=a", "--mode=diffusion"], "--mode=diffusion needs a mask token and this run has none"),
+        ("ar", ["--prompt="], "a prompt has no tokens"),
+        ("ar", ["--prompt=a", "--step=77"], "77"),
+        ("ar", [], "--prompt is missing"),
+        ("ar", ["--prompt=a", "--prompts_file=b"], "both given"),
+        ("ar", ["--prompts_file=/nowhere"], "cannot be read"),
+        ("ar", ["--prompt=a", "--top_p=2"], "--top_p is 2.0"),
+        ("ar", ["--prompt=a", "--batch_size=-1"], "--batch_size is -1"),
+        ("diffusion", ["--prompt=a", "--steps=2", "--block_size=10"], "--steps is 2, allowed: at least 5"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_one_line(kind, flags, message, runs) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        generate.main([f"--workdir={runs[kind]}", *flags])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path) -> None:
+    with pytest.raises(UserError, match="no jaxlm workdir|not a jaxlm workdir|no such"):
+        generate.main([f"--workdir={tmp_path}", "--prompt=a"])
+
+
+def test_tokens_a_second_count_what_was_decoded(runs) -> None:
+    out = jaxlm.load(runs["ar"]).generate(["Document 3"], max_new_tokens=5, ignore_eos=True)[0]
+    record = out.record()
+    assert record["tokens_per_sec"] == pytest.approx(5 / record["seconds"])
+    assert np.isclose(record["tokens_per_pass"], 1.0)
