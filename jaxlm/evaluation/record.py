@@ -1,0 +1,69 @@
+"""What `evaluate` writes and prints, put together from results; its keys are a contract with those who read it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxlm.evaluation.likelihood import Result
+from jaxlm.evaluation.statistics import Score
+
+WHOLE_WINDOW = 0
+LABELS = {"token_frequency": "token frequencies", "xz": "xz -9", "gzip": "gzip -9"}
+_NOTHING = {field.name: None for field in dataclasses.fields(Result) if field.name != "score"}
+
+
+def losses(results: Mapping[int, Result], kind: str, frequency: Score | None) -> dict[str, Any]:
+    """The part of the record that is about the model.
+
+    `results` holds a result for each block size, the one that counts first; without any, every number is None. After a
+    conversion (`kind` "convert") all of them are under `loss_by_block_size`, by label. With the score of the token
+    frequencies on the same windows, `below_token_frequency` says how far below it the loss is, with the error of the
+    paired difference.
+    """
+    if not results:
+        return dict(_NOTHING)
+    first = next(iter(results.values()))
+    out = first.to_json()
+    if kind == "convert":
+        labelled = {block_label(size): {"block_size": size, **result.to_json()} for size, result in results.items()}
+        out["loss_by_block_size"] = labelled
+    if frequency is not None:
+        gain = frequency.minus(first.score)
+        out["below_token_frequency"] = {"nats_per_token": gain.value, "stderr": gain.stderr}
+    return out
+
+
+def block_label(block_size: int) -> str:
+    """How a block size is called in the record: `block 32`, `whole window`."""
+    return "whole window" if block_size == WHOLE_WINDOW else f"block {block_size}"
+
+
+def no_tasks() -> dict[str, Any]:
+    """The benchmark part of the record where no benchmark was run; the means over six and seven tasks stay apart."""
+    missing = {"acc": None, "acc_norm": None}
+    return {"tasks": {}, "mean_6": dict(missing), "mean_7": dict(missing)}
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """The record as a person reads it."""
+    rows = []
+    name = "ELBO, the loss is at most" if record.get("is_bound") else "loss"
+    for label, part in (record.get("loss_by_block_size") or {"": record}).items():
+        if part["loss"] is not None:
+            rows.append((f"{name} ({label})" if label else name, part))
+    rows += [(LABELS[key], part) for key, part in (record.get("baselines") or {}).items()]
+    width = max(len(label) for label, _ in rows)
+    lines = [f"{'':<{width}}{'nats per token':>20}{'bits per byte':>20}"]
+    for label, part in rows:
+        nats = _number(part.get("loss"), part.get("stderr"))
+        bits = _number(part["bits_per_byte"], part.get("bits_per_byte_stderr"))
+        lines.append(f"{label:<{width}}{nats:>20}{bits:>20}")
+    return "\n".join(lines)
+
+
+def _number(value: float | None, error: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")

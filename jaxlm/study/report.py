@@ -1,0 +1,133 @@
+"""The report: one Markdown file, its pictures in a folder beside it, made from nothing but what the workdirs hold."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxlm.study import figures, tables
+from jaxlm.study.results import EVALUATION, GENERATIONS, VERIFICATION, Run
+
+# What a run of the quickstart has to reach, so that a broken training does not pass for a working one.
+DIFFUSION_MARGIN = 0.7  # nats per token below the token frequencies
+POCKET_PARAMETERS = 10_000_000
+
+
+def write(runs: Sequence[Run], out: Path) -> None:
+    """Writes the report to `out` and its pictures to `<stem>_files/` beside it, each file whole or not at all."""
+    pictures = out.with_name(f"{out.stem}_files")
+    pictures.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.stem}-", dir=out.parent) as name:
+        scratch = Path(name)
+        report = scratch / out.name
+        report.write_text("\n".join(_lines(runs, scratch, pictures.name)).rstrip() + "\n", "utf-8")
+        for picture in scratch.glob("*.png"):
+            os.replace(picture, pictures / picture.name)
+        os.replace(report, out)
+
+
+def _lines(runs: Sequence[Run], folder: Path, shown_as: str) -> list[str]:
+    def picture(name: str, alt: str) -> list[str]:
+        getattr(figures, name)(runs, folder / f"{name}.png")
+        return [f"![{alt}]({shown_as}/{name}.png)", ""]
+
+    lines = ["# " + " beside ".join(run.name for run in runs), "", opening(runs), "", "## Held-out text", ""]
+    if any(run.evaluation for run in runs):
+        lines += [_measured_on(runs), "", *tables.likelihoods(runs), *targets(runs), ""]
+        lines += picture("bits_per_byte", "bits per byte of the models, the compressors and the token frequencies")
+    lines += _not_run(runs, lambda run: run.evaluation, "evaluate", EVALUATION)
+    lines += ["## Training", "", *tables.training(runs)]
+    if any(run.steps for run in runs):
+        lines += picture("loss", "loss over training tokens, with validation and the block-size phases of a conversion")
+    lines += ["## What they write", ""]
+    if any(run.generations for run in runs):
+        lines += [*tables.samples(runs), "### How fast", "", _speed_note(), "", *tables.generation_speed(runs)]
+        lines += picture("speed", "tokens per second, tokens per pass and time to the first token")
+    lines += _not_run(runs, lambda run: run.generations, "generate", GENERATIONS)
+    lines += ["## As Hugging Face directories", ""]
+    if any(run.verification for run in runs):
+        lines += tables.verifications(runs)
+    lines += _not_run(runs, lambda run: run.verification, "export --verify", VERIFICATION)
+    lines += _data(runs)
+    return [*lines, "## Conditions", "", *tables.conditions(runs)]
+
+
+def opening(runs: Sequence[Run]) -> str:
+    """The first paragraph: what is compared, and what it can and cannot show."""
+    parts = []
+    for run in runs:
+        tokens = f"{run.steps[-1]['tokens'] / 1e6:.2f}M tokens" if run.steps else "no logged step"
+        what = "a diffusion model" if run.is_diffusion else "an autoregressive model"
+        origin = ", made from an autoregressive one" if run.kind == "convert" else ""
+        parts.append(f"**{run.name}** ({what}{origin}; {tokens})")
+    text = f"This report compares {' and '.join(parts)}: loss on the same held-out text, samples, speed, release."
+    sizes = [run.manifest.get("parameters", {}).get("total") for run in runs]
+    if any(size is not None and size < POCKET_PARAMETERS for size in sizes):
+        text += (
+            " Models this small are pocket models: they test the machinery, from text to released model, and say"
+            " nothing about which architecture is better."
+        )
+    return text
+
+
+def targets(runs: Sequence[Run]) -> list[str]:
+    """What the quickstart promises, with the values and whether they were reached."""
+    lines = []
+    for run in runs:
+        if run.evaluation is None or not run.evaluation.get("baselines"):
+            continue
+        if not run.is_diffusion:
+            ours, xz = run.evaluation["bits_per_byte"], run.baseline("xz", "bits_per_byte")
+            if ours is not None and xz is not None:
+                lines.append(
+                    f"- {run.name}: bits per byte below `xz -9`: {_verdict(ours < xz)} ({ours:.3f} against {xz:.3f})."
+                )
+            continue
+        gain = run.evaluation["below_token_frequency"]
+        value = tables.number(gain["nats_per_token"], 3, gain["stderr"])
+        lines.append(
+            f"- {run.name}: ELBO at least {DIFFUSION_MARGIN} nats per token below the token frequencies: "
+            f"{_verdict(gain['nats_per_token'] >= DIFFUSION_MARGIN)} ({value} below)."
+        )
+    return lines
+
+
+def _verdict(reached: bool) -> str:
+    return "**met**" if reached else "**not met**"
+
+
+def _measured_on(runs: Sequence[Run]) -> str:
+    first = next(run.evaluation for run in runs if run.evaluation)
+    return (
+        f"{first['num_windows']:,} windows of the {first['split']} split, {first['num_bytes']:,} bytes of text. "
+        "End-of-text tokens are scored and count as no bytes. Errors are standard errors over windows. A diffusion "
+        "model has no exact likelihood here: its ELBO bounds its loss from above. Its noise levels are drawn at "
+        "random, and its error includes the noise of the draws."
+    )
+
+
+def _speed_note() -> str:
+    return (
+        "Medians over the prompts above, compilation excluded. A pass is a forward that decides tokens; cache passes "
+        "only fill the cache."
+    )
+
+
+def _not_run(runs: Sequence[Run], part: Any, command: str, name: str) -> list[str]:
+    missing = [run.name for run in runs if not part(run)]
+    if not missing:
+        return []
+    return [f"Not run for {', '.join(missing)}: `{command}` (its answer is looked for in `{name}` of the workdir).", ""]
+
+
+def _data(runs: Sequence[Run]) -> list[str]:
+    lines = ["## Data", ""]
+    seen: list[dict[str, Any]] = []
+    for run in runs:
+        if run.statistics is not None and run.statistics not in seen:
+            seen.append(run.statistics)
+            lines += tables.data(run.statistics)
+    return lines if seen else [*lines, "The data directories of these runs are not here any more.", ""]
