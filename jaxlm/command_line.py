@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import inspect
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import ml_collections
@@ -182,6 +184,8 @@ def _override(config: ml_collections.ConfigDict, cls: type, name: str, text: str
 
 def run(main: Callable[[Sequence[str]], None], argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a command's `main(argv)` and exits: 0, 1 with a traceback, 2 with one line, 128 + n after a signal."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
     try:
         main(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -203,4 +207,19 @@ def run(main: Callable[[Sequence[str]], None], argv: Sequence[str] | None = None
     except Exception:
         traceback.print_exc()
         code = EXIT_FAULT
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     raise SystemExit(code)
+
+
+def _interrupted(signum: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C, where a command has no handler of its own. During an import the process ends at once.
+
+    Libraries swallow an exception that is raised while they are imported, and jaxlib crashes of it.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(128 + signum)
+        frame = frame.f_back
+    raise KeyboardInterrupt

@@ -203,6 +203,30 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1 and err.startswith("Traceback") and "RuntimeError: ours" in err
 
 
+def test_an_interrupt_during_an_import_ends_the_command_at_once(tmp_path: Path) -> None:
+    # What jaxlib and others do with an exception at that time: it is lost, and the command would go on.
+    (tmp_path / "swallows.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
+    )
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from jaxlm import command_line\n"
+    code += "def main(argv):\n    import swallows\n    print('went on')\ncommand_line.run(main, [])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_at_another_time_cleans_up(capsys: pytest.CaptureFixture[str]) -> None:
+    cleaned = []
+
+    def main(argv: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            cleaned.append(True)
+
+    assert exit_of(main, capsys) == (130, "") and cleaned == [True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def jaxlm(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", *argv], capture_output=True, text=True, timeout=120)
 

@@ -46,6 +46,23 @@ class Attention(nnx.Module):
         )
         return self.out(out_BTNH.reshape(*x_BTD.shape[:2], -1))
 
+    def weights(self, x_BTD: jax.Array, reading: Reading) -> jax.Array:
+        """How much of each position each query takes, in the reading of `whole`: [B, N, T, T], rows sum to 1."""
+        q_BTNH, k_BTKH, _ = self._project(x_BTD, reading)
+        B, T, K, _ = k_BTKH.shape
+        # Attention to one-hot values is the weights: so they come from the code that `whole` runs.
+        one_hot_BTKT = jnp.broadcast_to(jnp.eye(T, dtype=q_BTNH.dtype)[:, None], (B, T, K, T))
+        out_BTNT = attend(
+            q_BTNH,
+            k_BTKH,
+            one_hot_BTKT,
+            reading.structure,
+            window=self.window,
+            segments_BT=reading.segments_BT,
+            implementation="xla",
+        )
+        return out_BTNT.swapaxes(1, 2)
+
     def init_cache(self, batch: int, length: int) -> Cache:
         """Keys and values of `length` positions, heads first so that reading them is one contiguous product."""
         shape = (batch, self.num_kv_heads, length, self.head_dim)

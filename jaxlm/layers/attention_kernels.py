@@ -93,7 +93,7 @@ def scores_to_values(q_BKGTH: jax.Array, k_BKSH: jax.Array, v_BKSH: jax.Array, s
         scores = jnp.where(seen[:, None, None], scores.reshape(B, K, G, T, -1), _HIDDEN).reshape(scores.shape)
     weights = jax.nn.softmax(scores, axis=-1).astype(v_BKSH.dtype)
     out = jax.lax.dot_general(weights, v_BKSH, (((3,), (2,)), ((0, 1), (0, 1))), **contract)
-    return out.reshape(B, K, G, T, H).astype(q_BKGTH.dtype)
+    return out.reshape(B, K, G, T, -1).astype(q_BKGTH.dtype)
 
 
 def _heads_first(q_BTNH: jax.Array, num_kv_heads: int) -> jax.Array:

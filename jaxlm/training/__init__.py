@@ -1,0 +1,1 @@
+"""The loop that turns batches into parameters: state, step, optimizer, sharding, checkpoints, metrics, workdir."""
