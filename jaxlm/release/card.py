@@ -163,7 +163,8 @@ def _training(origin: Origin) -> str:
         f"gradient norm clipped at {optimizer.clip_norm}), learning rate up to {train.learning_rate} "
         f"({optimizer.schedule}, warmup {optimizer.warmup_share:.0%}), computed in {config.execution.dtype}, "
         "parameters in float32.",
-        f"Code revision {origin.manifest.get('git_revision') or 'unknown'}; {versions}.",
+        f"Code revision {origin.manifest.get('git_revision') or 'unknown'}"
+        f"{' with uncommitted changes' if origin.manifest.get('git_changes') else ''}; {versions}.",
     ]
     return "\n".join(lines)
 
