@@ -18,17 +18,9 @@ import ml_collections
 
 from jaxlm import fields
 from jaxlm.config import PrepareConfig, RunConfig
-from jaxlm.errors import UserError
+from jaxlm.errors import Interrupted, UserError
 
 EXIT_OK, EXIT_FAULT, EXIT_USER = 0, 1, 2
-
-
-class Interrupted(Exception):
-    """A run that was told to stop, and has saved. `signum` gives the exit code, 128 + signum."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
 
 
 class Parser(argparse.ArgumentParser):

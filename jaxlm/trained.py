@@ -19,6 +19,7 @@ from jaxlm.families import Model, build_model
 from jaxlm.generation import Decoded, Sampling, autoregressive, diffusion
 from jaxlm.layers.structure import Structure
 from jaxlm.training import checkpoint, workdir
+from jaxlm.training.schedule import phase_at, phases
 
 MODES = ("ar", "diffusion")
 
@@ -77,7 +78,10 @@ class Trained:
 
     @property
     def structure(self) -> Structure:
-        """Who sees whom when this model reads a clean text."""
+        """Who sees whom when this model reads a clean text: in a conversion, as in the phase of the checkpoint."""
+        if self.kind == "convert":
+            schedule = phases(self.config.convert, self.config.train.num_steps)
+            return Structure(phase_at(schedule, max(self.step, 1) - 1).block_size)
         return Structure(self.config.objective.block_size or 0)
 
     def logits(self, token_ids: Sequence[Sequence[int]] | np.ndarray | jax.Array) -> jax.Array:

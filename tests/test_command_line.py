@@ -14,7 +14,7 @@ import pytest
 from jaxlm import command_line
 from jaxlm.__main__ import COMMANDS
 from jaxlm.config import PrepareConfig, RunConfig
-from jaxlm.errors import UserError
+from jaxlm.errors import Interrupted, UserError
 
 CONFIG = """
 from jaxlm import config as jaxlm_config
@@ -196,7 +196,7 @@ def test_how_a_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_of(fails(UserError("two\nlines")), capsys) == (2, "jaxlm: two lines\n")
     code, err = exit_of(fails(NotADirectoryError(20, "Not a directory", "a/b")), capsys)
     assert (code, err) == (2, "jaxlm: cannot use 'a/b': Not a directory\n")
-    code, err = exit_of(fails(command_line.Interrupted(signal.SIGTERM)), capsys)
+    code, err = exit_of(fails(Interrupted(signal.SIGTERM)), capsys)
     assert code == 143 and "SIGTERM" in err
     assert exit_of(fails(KeyboardInterrupt()), capsys)[0] == 130
     code, err = exit_of(fails(RuntimeError("ours")), capsys)

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 
 from jaxlm import fields
-from jaxlm.command_line import Interrupted
 from jaxlm.config import RunConfig
 from jaxlm.data.loader import train_batches, validation_batches
+from jaxlm.errors import Interrupted
 from jaxlm.evaluation.likelihood import Likelihood
 from jaxlm.progress import Progress
 from jaxlm.training import checkpoint, workdir

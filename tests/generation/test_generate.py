@@ -1,5 +1,6 @@
 """`generate` and `jaxlm.load` on a run of a few steps: text, JSON, stops, and what is refused."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 import jaxlm
 from jaxlm import generate
-from jaxlm.config import PrepareConfig, RunConfig
+from jaxlm.config import ConvertConfig, PrepareConfig, RunConfig, replace
 from jaxlm.data.prepare import prepare
 from jaxlm.errors import UserError
 from jaxlm.fields import build
@@ -80,6 +81,19 @@ def test_from_python(runs) -> None:
     out = trained.generate(["Document"], max_new_tokens=6, steps=3)[0]
     assert out.decoded.passes == 3
     assert sorted(set(out.decoded.committed_at)) == [0, 1, 2]
+
+
+def test_a_checkpoint_is_read_as_in_its_phase_of_the_conversion(runs) -> None:
+    """Steps 1..4 of five are blocks of 4, then the window, then blocks of 8: each is another model to decode."""
+    trained = jaxlm.load(runs["diffusion"])
+    convert = ConvertConfig(block_sizes=(4,), warmup_share=0.4, decay_block_sizes=(8,), decay_share=0.4)
+    config = replace(trained.config, train={"total_tokens": 5 * 128})
+    config = dataclasses.replace(config, convert=convert)
+    sizes = [dataclasses.replace(trained, config=config, step=step).structure.block_size for step in range(6)]
+    assert sizes == [4, 4, 4, 0, 8, 8]
+    at_the_end = dataclasses.replace(trained, config=config, step=5)
+    out = at_the_end.generate(["Document"], max_new_tokens=12, steps=6)[0]
+    assert len(out.decoded.token_ids) == 12
 
 
 def test_a_converted_model_still_reads_from_left_to_right(runs, capsys) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from jaxlm.command_line import Interrupted
 from jaxlm.config import RunConfig
+from jaxlm.errors import Interrupted
 from jaxlm.families import build_model
 from jaxlm.training import checkpoint, loop, workdir
 from jaxlm.training.fingerprints import params_sha256
