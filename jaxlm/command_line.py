@@ -57,6 +57,8 @@ class Parser(argparse.ArgumentParser):
         for word in argv:
             if word.startswith("--") and word.partition("=")[0] not in flags:
                 raise UserError(f"unknown flag {word!r}; {fields.nearest(word.partition('=')[0], flags)}")
+        if sum(word.partition("=")[0] == "--config" for word in argv) > 1:
+            raise UserError("--config is given twice, allowed: one file")
         args, stray = self.parse_known_args(argv)
         if stray:
             raise UserError(f"unknown argument {stray[0]!r}, allowed: flags, as in --name=value")

@@ -55,6 +55,8 @@ def main(argv: Sequence[str]) -> None:
         raise UserError("--workdir is missing, allowed: a directory made by train or convert")
     if args.batch_size < 0:
         raise UserError(f"--batch_size is {args.batch_size}, allowed: at least 0 (0: all prompts together)")
+    if "" in args.stop:
+        raise UserError("--stop is empty, allowed: the text to stop before")
     prompts = _prompts(args.prompt, args.prompts_file)
 
     from jaxlm.generation import Sampling

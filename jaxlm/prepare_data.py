@@ -9,9 +9,11 @@ from pathlib import Path
 from types import FrameType
 
 from jaxlm import command_line
-from jaxlm.config import PrepareConfig
+from jaxlm.config import PrepareConfig, RunConfig
 from jaxlm.errors import UserError
 from jaxlm.progress import duration
+
+CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> None:
@@ -33,8 +35,27 @@ def main(argv: Sequence[str]) -> None:
         print(f"{out} is complete and was made from this config: nothing to do")
         return
     print(f"wrote {out} in {duration(time.monotonic() - started)}; next:")
-    model = "configs/pocket/llama3_canon.py" if args.config.seq_len <= 256 else "configs/llama3_canon.py"
-    print(f"  python -m jaxlm.train --config={model} --config.data.dir={out} --workdir=runs/ar")
+    print(f"  {next_command(out, args.config.seq_len)}")
+
+
+def next_command(data: Path, seq_len: int) -> str:
+    """A `train` command that runs on these windows: a shipped config, and what has to be overridden to fit them."""
+    from jaxlm.data.tokenizer import Tokenizer
+    from jaxlm.data.windows import TOKENIZER
+
+    file = "configs/pocket/llama3_canon.py" if seq_len <= 256 else "configs/llama3_canon.py"
+    base = command_line.load_config(str(CHECKOUT / file), [], RunConfig)
+    changes: dict[str, object] = {"data.dir": str(data)}
+    if seq_len != base.train.seq_len:
+        rows = max(1, base.train.batch_tokens // seq_len)
+        changes |= {"train.seq_len": seq_len, "train.batch_tokens": rows * seq_len, "train.micro_batch": 0}
+    if seq_len > base.model.max_positions:
+        changes["model.max_positions"] = seq_len
+    ids = Tokenizer.load(data / TOKENIZER).vocab_size + 1  # and a mask token, for a conversion
+    if ids > base.model.vocab_size:
+        changes["model.vocab_size"] = -(-ids // 128) * 128
+    overrides = " ".join(f"--config.{name}={value}" for name, value in changes.items())
+    return f"python -m jaxlm.train --config={file} {overrides} --workdir=runs/ar"
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:

@@ -41,6 +41,11 @@ def parse(*argv: str, config: type = RunConfig) -> argparse.Namespace:
     return parser.parse(argv)
 
 
+def test_two_configs_are_one_too_many(file: Path) -> None:
+    with pytest.raises(UserError, match="--config is given twice, allowed: one file"):
+        parse(f"--config={file}", f"--config={file}:3")
+
+
 def test_overrides_may_stand_before_between_and_after(file: Path) -> None:
     argv = ["--config.seed=3", "--workdir", "w", f"--config={file}", "--config.train.total_tokens", "1e9", "--json"]
     args = parse(*argv)

@@ -32,7 +32,7 @@ class Source(Protocol):
         """What the last pass could not read, by reason."""
 
     def identity(self) -> str:
-        """Names the input (files with their sizes, versions) without a path of this machine.
+        """Names the input (files with sizes and checksums, versions) without a path of this machine.
 
         Equal identities mean that a finished directory need not be prepared again.
         """

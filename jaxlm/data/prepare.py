@@ -42,7 +42,8 @@ def prepare(
     """
     source = open_source(config)
     tokenizer = _given_tokenizer(config.tokenizer)
-    made_from = {"config": portable(config), "input": source.identity()}
+    identity = source.identity()
+    made_from = {"config": portable(config), "input": identity}
     if _is_finished(out, made_from, tokenizer):
         return False
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,7 @@ def prepare(
         def documents() -> SplitDocuments:
             return split_documents(cleaner(source.documents()), config.validation_share)
 
-        report(f"source: {config.source} ({source.identity()[:200]})")
+        report(f"source: {config.source} ({identity[:200]})")
         if tokenizer is None:
             tokenizer = _learn_tokenizer(documents(), int(config.tokenizer.removeprefix("train:")))
         report(f"tokenizer: {config.tokenizer}, {tokenizer.vocab_size:,} ids")
@@ -88,7 +89,7 @@ def _is_finished(out: Path, made_from: dict[str, Any], tokenizer: Tokenizer | No
     pairs = {name: (there["config"].get(name), value) for name, value in made_from["config"].items()}
     differing = [f"{name} ({old!r} there, {new!r} here)" for name, (old, new) in pairs.items() if old != new]
     if there.get("input") != made_from["input"]:
-        differing.append("the input (other files, sizes or versions)")
+        differing.append("the input (other files, contents or versions)")
     if tokenizer is not None and there["tokenizer_sha256"] != tokenizer.sha256():
         differing.append("the tokenizer's contents")
     if differing:

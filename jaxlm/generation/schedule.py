@@ -52,7 +52,7 @@ def plan(lengths: list[int], max_new_tokens: int, steps: int, block_size: int, g
       UserError: fewer steps than blocks, or block_size against a model's own grid.
     """
     if steps < 1:
-        raise UserError(f"--steps is {steps}, allowed: at least 1")
+        raise UserError(f"--steps is {steps}, allowed: at least 1, or 0 for one a token")
     if block_size < 0:
         raise UserError(f"--block_size is {block_size}, allowed: at least 0 (0: the whole canvas)")
     if grid and block_size not in (0, grid):

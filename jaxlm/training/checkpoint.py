@@ -162,12 +162,17 @@ def load_params(
 
 
 def _newest(workdir: Path, load: Callable[[Path], T], items: Sequence[str]) -> tuple[T, int]:
+    damaged: list[str] = []
     for step in reversed(steps(workdir)):
         try:
-            return _read(directory(workdir) / str(step), load, items), step
+            found = _read(directory(workdir) / str(step), load, items)
         except DamagedCheckpoint as error:
-            print(f"jaxlm: checkpoint {step} of {workdir} is damaged ({error}); trying the one before", file=sys.stderr)
-    raise UserError(f"no checkpoint of {workdir} can be read, {len(steps(workdir))} are damaged")
+            damaged.append(f"checkpoint {step} of {workdir} is damaged ({error})")
+            continue
+        for line in damaged:
+            print(f"jaxlm: {line}; reading {step} instead", file=sys.stderr)
+        return found, step
+    raise UserError(f"no checkpoint can be read, {len(damaged)} are damaged: {'; '.join(damaged)}")
 
 
 def _read(path: Path, load: Callable[[Path], T], items: Sequence[str]) -> T:

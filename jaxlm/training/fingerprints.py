@@ -39,8 +39,8 @@ def params_sha256(params: Any) -> str:
     return arrays_sha256(dict(paths(params)))
 
 
-def config_sha256(config: RunConfig) -> str:
-    """Of what a resolved configuration says about the result; not `execution`, bookkeeping, or where the data lie."""
+def decisive(config: RunConfig) -> dict[str, Any]:
+    """The fields that decide the result, by dotted name; not `execution`, bookkeeping, or where the data lie."""
     flat: dict[str, Any] = {}
 
     def add(values: Mapping[str, Any], prefix: str) -> None:
@@ -52,8 +52,12 @@ def config_sha256(config: RunConfig) -> str:
 
     add(fields.to_dict(config), "")
     left_out = FREE_BETWEEN_STARTS | {"data.dir"}
-    kept = {name: v for name, v in flat.items() if not name.startswith("execution.") and name not in left_out}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return {name: v for name, v in flat.items() if not name.startswith("execution.") and name not in left_out}
+
+
+def config_sha256(config: RunConfig) -> str:
+    """Of the decisive fields of a resolved configuration."""
+    return hashlib.sha256(json.dumps(decisive(config), sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(config: RunConfig) -> dict[str, Any]:
@@ -74,6 +78,7 @@ def fingerprint(config: RunConfig) -> dict[str, Any]:
         "corruption_sha256": [],
         "losses": [],
         "dtype": resolved.execution.dtype,
+        "config": json.loads(json.dumps(decisive(resolved))),
     }
     num_rows = resolved.train.batch_size
     rows_R = np.arange(num_rows, dtype=np.int32)
@@ -98,7 +103,14 @@ def first_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str |
     """
     for name in ("config_sha256", "tokenizer_sha256", "data_sha256", "params_sha256"):
         if here[name] != there.get(name):
-            return f"{name} is {here[name]} here, {there.get(name)} there"
+            mine, theirs = here.get("config", {}), there.get("config", {})
+            fields_differ = [
+                f"{field} is {mine.get(field)!r} here, {theirs.get(field)!r} there"
+                for field in sorted(mine.keys() & theirs.keys())
+                if mine[field] != theirs[field]
+            ]
+            why = f" ({'; '.join(fields_differ)})" if name == "config_sha256" and fields_differ else ""
+            return f"{name} is {here[name]} here, {there.get(name)} there{why}"
     for name in ("batches_sha256", "corruption_sha256"):
         for number, (a, b) in enumerate(zip(here[name], there.get(name, []), strict=False)):
             if a != b:

@@ -14,6 +14,7 @@ import jax
 from jaxlm import fields
 from jaxlm.config import RunConfig
 from jaxlm.data.loader import train_batches, validation_batches
+from jaxlm.data.windows import read_fingerprint
 from jaxlm.errors import Interrupted
 from jaxlm.evaluation.likelihood import Likelihood
 from jaxlm.progress import Progress
@@ -45,6 +46,9 @@ def train(config: RunConfig, directory: Path, *, kind: str, init_from: str | Non
         if resuming:
             workdir.refuse_differences(directory, config, kind, init_from)
             if workdir.is_complete(directory):
+                # The data may be gone by now; other data in their place are another run.
+                if (there := read_fingerprint(Path(config.data.dir))) is not None:
+                    workdir.refuse_other_data(directory, there)
                 print(f"jaxlm: {directory} is complete, nothing to do", file=sys.stderr)
                 return
             stack.enter_context(workdir.locked(directory))

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from jaxlm import prepare_data
+from jaxlm.command_line import load_config
+from jaxlm.config import RunConfig
 from jaxlm.data.prepare import prepare
 from jaxlm.data.storage import combine_digests, update_digest
 from jaxlm.data.windows import Windows
@@ -261,3 +263,25 @@ def test_fingerprints_are_json_that_others_read(data_dir: Path) -> None:
     fingerprint = json.loads((data_dir / "fingerprint.json").read_text())
     assert {"data_sha256", "tokenizer_sha256", "config"} <= fingerprint.keys()
     assert fingerprint["config"]["files"] == "corpus.jsonl"
+
+
+def test_text_of_the_same_name_and_size_is_other_text(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "corpus.jsonl", texts(120))
+    prepare(settings(file), tmp_path / "data", silent)
+    assert not prepare(settings(file), tmp_path / "data", silent)
+    file.write_text(file.read_text().replace("norms", "forms"))
+    with pytest.raises(UserError, match="the input .other files, contents or versions"):
+        prepare(settings(file), tmp_path / "data", silent)
+
+
+def test_the_next_command_fits_the_windows(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "corpus.jsonl", texts(120))
+    for name, size, length in (("small", "train:300", 256), ("long", "train:300", 2048), ("gpt2", "gpt2", 16)):
+        prepare(settings(file, tokenizer=size, seq_len=16), tmp_path / name, silent)
+        words = prepare_data.next_command(tmp_path / name, length).split()
+        config, overrides = words[3].partition("=")[2], words[4:-1]
+        pairs = [tuple(word.removeprefix("--config.").split("=")) for word in overrides]
+        run = load_config(config, [(field, value, False) for field, value in pairs], RunConfig)
+        assert (run.train.seq_len, run.data.dir) == (length, str(tmp_path / name))
+        assert run.model.vocab_size > Windows.open(tmp_path / name).tokenizer.vocab_size
+        assert run.train.batch_size >= 1

@@ -148,6 +148,8 @@ def test_prompts_from_a_file(runs, tmp_path, capsys) -> None:
         ("ar", ["--prompts_file=/nowhere"], "cannot be read"),
         ("ar", ["--prompt=a", "--top_p=2"], "--top_p is 2.0"),
         ("ar", ["--prompt=a", "--batch_size=-1"], "--batch_size is -1"),
+        ("ar", ["--prompt=a", "--stop="], "--stop is empty"),
+        ("diffusion", ["--prompt=a", "--steps=-3"], "--steps is -3, allowed: at least 1, or 0 for one a token"),
         ("diffusion", ["--prompt=a", "--steps=2", "--block_size=10"], "--steps is 2, allowed: at least 5"),
     ],
     ids=str,

@@ -120,6 +120,20 @@ def test_other_data_under_the_same_name_are_refused(
         loop.train(dataclasses.replace(config, train=tiny().train), tmp_path / "run", kind="train")
 
 
+def test_a_finished_run_refuses_other_data_and_does_not_miss_its_own(
+    tiny: Callable[..., RunConfig], tmp_path: Path, data_dir: Path
+) -> None:
+    shutil.copytree(data_dir, tmp_path / "data")
+    config = tiny(train={"total_tokens": 2 * 8 * 16}, data={"dir": str(tmp_path / "data")})
+    loop.train(config, tmp_path / "run", kind="train")
+    file = tmp_path / "data" / "fingerprint.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "data_sha256": "f" * 64}))
+    with pytest.raises(UserError, match="was started on other data; these differ: data_sha256"):
+        loop.train(config, tmp_path / "run", kind="train")
+    shutil.rmtree(tmp_path / "data")
+    loop.train(config, tmp_path / "run", kind="train")  # complete, and needs no data to say so
+
+
 def test_a_source_that_does_not_fit_is_refused(finished: Path, tiny: Callable[..., RunConfig], tmp_path: Path) -> None:
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "config.json").write_text('{"model_type": "llama"}')

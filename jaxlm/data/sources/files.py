@@ -56,7 +56,19 @@ class Files:
         return {}
 
     def identity(self) -> str:
-        return " ".join(f"{path.name}:{path.stat().st_size}" for path in self._paths)
+        return " ".join(f"{path.name}:{path.stat().st_size}:{_crc(path):08x}" for path in self._paths)
+
+
+def _crc(path: Path) -> int:
+    """Of the contents: a file that was changed keeps its name, and often its size."""
+    crc = 0
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(READ_BYTES):
+                crc = zlib.crc32(chunk, crc)
+    except OSError as error:
+        raise UserError(f"file {path} cannot be read: {error.strerror or error}") from None
+    return crc
 
 
 def matches(patterns: str) -> list[Path]:
