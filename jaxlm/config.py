@@ -12,77 +12,8 @@ from dataclasses import dataclass
 
 import ml_collections
 
-from jaxlm.fields import ConfigError, config_dict, option, section
-
-CANON_POSITIONS = "ABCD"
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The architecture. Defaults are the skeleton that the study's 32-layer families share (Dhara's config.json)."""
-
-    family: str = option("llama3", "name in jaxlm.families.registry")
-    vocab_size: int = option(50304, "rows of the embedding, ids outside the tokenizer included", minimum=1)
-    num_layers: int = option(32, "blocks", minimum=1)
-    hidden_size: int = option(384, "width D of the residual stream", minimum=1)
-    intermediate_size: int = option(1024, "width F of the feed-forward", minimum=1)
-    num_heads: int = option(8, "query heads", minimum=1)
-    num_kv_heads: int = option(4, "key and value heads; divides num_heads", minimum=1)
-    head_dim: int = option(48, "width of one head; even", minimum=2)
-    max_positions: int = option(1024, "the longest sequence the model is meant for", minimum=1)
-    layer_pattern: str = option("G", "a letter a layer, tiled and cut: G global attention, L local (sliding_window)")
-    sliding_window: int = option(0, "W of the L layers: a position sees itself and W-1 back; 0: no L layers", minimum=0)
-    norm_eps: float = option(1e-6, "epsilon of the norms", minimum=0)
-    rope_theta: float = option(10_000.0, "base of the rotary frequencies", minimum=1)
-    tie_embeddings: bool = option(True, "the head is the embedding matrix")
-    init_std: float = option(0.02, "standard deviation of every matrix at the start", minimum=0)
-    canon_set: str = option("", "where Canon layers sit: any of A B C D, in order")
-    canon_kernel: int = option(4, "taps of a Canon layer", minimum=1)
-    canon_residual: bool = option(True, "Canon adds to its input")
-    canon_bias: bool = option(False, "Canon has a bias")
-    canon_activation: bool = option(False, "SiLU on the convolution's output")
-    canon_d_width: str = option(
-        "gate_up",
-        "Canon D on [gate, up] (PhysicsLM4) or on silu(gate) * up (dhara-250m)",
-        allowed=("gate_up", "product"),
-    )
-    mask_token_id: int | None = option(None, "[MASK] of diffusion; none: the first id outside the tokenizer", minimum=0)
-
-    def __post_init__(self) -> None:
-        _require(
-            self.num_heads % self.num_kv_heads == 0,
-            f"model.num_kv_heads is {self.num_kv_heads}, allowed: a divisor of model.num_heads = {self.num_heads}",
-        )
-        _require(self.head_dim % 2 == 0, f"model.head_dim is {self.head_dim}, allowed: an even number (rotary pairs)")
-        canon = "".join(p for p in CANON_POSITIONS if p in self.canon_set)
-        _require(
-            canon == self.canon_set,
-            f"model.canon_set is {self.canon_set!r}, allowed: any of {CANON_POSITIONS}, each once, in order",
-        )
-        _require(
-            bool(self.layer_pattern) and set(self.layer_pattern) <= set("GL"),
-            f"model.layer_pattern is {self.layer_pattern!r}, allowed: a string of G and L",
-        )
-        local = "L" in self.layer_pattern
-        _require(
-            local == (self.sliding_window > 0),
-            f"model.sliding_window is {self.sliding_window}, allowed: at least 1 with L layers in model.layer_pattern, "
-            f"0 without (it is {self.layer_pattern!r})",
-        )
-        _require(
-            self.mask_token_id is None or self.mask_token_id < self.vocab_size,
-            f"model.mask_token_id is {self.mask_token_id}, allowed: below model.vocab_size = {self.vocab_size}",
-        )
-
-    @property
-    def layer_kinds(self) -> str:
-        """One letter a layer: `layer_pattern` tiled and cut to `num_layers`."""
-        return (self.layer_pattern * self.num_layers)[: self.num_layers]
+from jaxlm.fields import config_dict, option, require, section
+from jaxlm.model_config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -112,17 +43,17 @@ class TrainConfig:
     wandb_project: str = option("", "a Weights & Biases project to log to; empty: none")
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.batch_tokens % self.seq_len == 0,
             f"train.batch_tokens is {self.batch_tokens}, allowed: a multiple of train.seq_len = {self.seq_len}",
         )
-        _require(
+        require(
             self.total_tokens >= self.batch_tokens,
             f"train.total_tokens is {self.total_tokens}, allowed: at least one batch, "
             f"train.batch_tokens = {self.batch_tokens}",
         )
         rows = self.batch_tokens // self.seq_len
-        _require(
+        require(
             self.micro_batch == 0 or rows % self.micro_batch == 0,
             f"train.micro_batch is {self.micro_batch}, allowed: a divisor of the {rows} windows of a batch, or 0",
         )
@@ -158,7 +89,7 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         for name in ("beta1", "beta2", "warmup_share"):
-            _require(getattr(self, name) < 1, f"optimizer.{name} is {getattr(self, name)}, allowed: below 1")
+            require(getattr(self, name) < 1, f"optimizer.{name} is {getattr(self, name)}, allowed: below 1")
 
 
 @dataclass(frozen=True)
@@ -179,12 +110,12 @@ class ObjectiveConfig:
             object.__setattr__(self, "block_size", 1 if causal else 0)
         if self.shift is None:
             object.__setattr__(self, "shift", causal)
-        _require(
+        require(
             not causal or (self.block_size == 1 and bool(self.shift)),
             f"objective.block_size is {self.block_size} and objective.shift {self.shift}, allowed: 1 and True for "
             "objective.kind = 'causal' (set objective.kind=diffusion for the others)",
         )
-        _require(0 < self.eps < 1, f"objective.eps is {self.eps}, allowed: between 0 and 1")
+        require(0 < self.eps < 1, f"objective.eps is {self.eps}, allowed: between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -197,11 +128,11 @@ class ConvertConfig:
     decay_share: float = option(0.0, "share of the steps spent on decay_block_sizes", minimum=0)
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.warmup_share + self.decay_share <= 1,
             f"convert.warmup_share + convert.decay_share is {self.warmup_share + self.decay_share}, allowed: at most 1",
         )
-        _require(
+        require(
             bool(self.decay_block_sizes) == (self.decay_share > 0),
             f"convert.decay_share is {self.decay_share}, allowed: above 0 with convert.decay_block_sizes, else 0",
         )
@@ -213,6 +144,9 @@ class ExecutionConfig:
 
     dtype: str = option("bfloat16", "compute type; parameters stay float32", allowed=("bfloat16", "float32"))
     attention: str = option("auto", "implementation of attention", allowed=("auto", "xla", "blocked", "cudnn"))
+    experts: str = option(
+        "auto", "dense: every expert sees every token; grouped: sorted by expert", allowed=("auto", "dense", "grouped")
+    )
     layers: str = option("auto", "auto: unroll on a CPU, scan elsewhere", allowed=("auto", "scan", "unroll"))
     remat: str = option("none", "what the backward pass recomputes", allowed=("none", "dots", "full"))
     loss_chunk: int = option(0, "positions of all rows whose logits are held at once; 0: all", minimum=0)
@@ -234,11 +168,11 @@ class RunConfig:
     execution: ExecutionConfig = section(ExecutionConfig, "dtype, implementations, mesh")
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.train.seq_len <= self.model.max_positions,
             f"train.seq_len is {self.train.seq_len}, allowed: at most model.max_positions = {self.model.max_positions}",
         )
-        _require(
+        require(
             (self.objective.block_size or 0) <= self.train.seq_len,
             f"objective.block_size is {self.objective.block_size}, "
             f"allowed: at most train.seq_len = {self.train.seq_len}",
@@ -246,13 +180,13 @@ class RunConfig:
 
     def check_conversion(self) -> None:
         """Raises ConfigError for a block-size schedule that does not fit; only a conversion reads it."""
-        _require(
+        require(
             self.objective.kind == "diffusion",
             f"objective.kind is {self.objective.kind!r}, allowed: 'diffusion' for a conversion",
         )
         for name in ("block_sizes", "decay_block_sizes"):
             for size in getattr(self.convert, name):
-                _require(
+                require(
                     size <= self.train.seq_len,
                     f"convert.{name} has {size}, allowed: at most train.seq_len = {self.train.seq_len}",
                 )
@@ -275,11 +209,11 @@ class PrepareConfig:
     seed: int = option(0, "of the order in which package_docs hands on its texts", minimum=0)
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             0 < self.validation_share < 1,
             f"validation_share is {self.validation_share}, allowed: between 0 and 1, both excluded",
         )
-        _require(
+        require(
             self.total_tokens is None or self.total_tokens >= self.seq_len,
             f"total_tokens is {self.total_tokens}, allowed: at least one window, seq_len = {self.seq_len}",
         )

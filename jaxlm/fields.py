@@ -40,6 +40,12 @@ def section(cls: type, doc: str) -> Any:
     return dataclasses.field(default_factory=cls, metadata={"doc": doc})
 
 
+def require(condition: bool, message: str) -> None:
+    """Raises ConfigError with the message unless the condition holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
 def type_name(annotation: Any) -> str:
     """How `--help` and error messages spell a type."""
     if annotation is type(None):

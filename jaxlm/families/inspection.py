@@ -38,13 +38,14 @@ def attention_weights(model: Model, params: Tree, tokens_BT: Any, structure: Str
       structure: who sees whom, with one stream.
 
     Returns:
-      By layer name, the weights [B, N, T, T] (query, key) of each attention in it, in the compute dtype.
+      By layer, in the order in which they run, the weights [B, N, T, T] (query, key) of each attention in it, in the
+      compute dtype.
     """
     assert structure.streams == 1, structure
     tokens_BT = jnp.asarray(tokens_BT, jnp.int32)
     module, positions_BT = model.bind(params), jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
-    x_BTD, out = module.embedding(tokens_BT), {}
-    for name, block in module.layers.items():
+    x_BTD, out = module.enter(tokens_BT, positions_BT), {}
+    for name, block in module.order():
         reading = _Watching(structure, positions_BT)
         x_BTD = block(x_BTD, reading)
         out[name] = reading.seen

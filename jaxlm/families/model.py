@@ -11,18 +11,22 @@ from typing import Any
 
 import jax
 
-from jaxlm.config import ExecutionConfig, ModelConfig
-from jaxlm.families.registry import family
-from jaxlm.families.trunk import Trunk
+from jaxlm.config import ExecutionConfig
+from jaxlm.families.registry import family, resolve
+from jaxlm.families.trunk import Losses, Trunk
 from jaxlm.layers.attention_kernels import choose
 from jaxlm.layers.linear import logits
 from jaxlm.layers.parameters import Tree, bind, from_paths, initialise, paths, variables
 from jaxlm.layers.reading import Cache
 from jaxlm.layers.structure import Structure
+from jaxlm.model_config import ModelConfig
 
 
 class Model:
-    """Pure functions of (params, inputs). `execution` holds what was chosen where the config says `auto`."""
+    """Pure functions of (params, inputs).
+
+    `config` is resolved (see `registry.resolve`); `execution` holds what was chosen where the config says `auto`.
+    """
 
     def __init__(self, config: ModelConfig, execution: ExecutionConfig) -> None:
         self.config, self.execution = config, execution
@@ -52,7 +56,15 @@ class Model:
         self, params: Tree, tokens_BT: jax.Array, structure: Structure, segments_BT: jax.Array | None = None
     ) -> jax.Array:
         """int32 [B, T] to [B, T, D] after the final norm, in the compute dtype."""
-        return self.bind(params)(tokens_BT, structure, segments_BT)
+        return self.hidden_and_losses(params, tokens_BT, structure, segments_BT)[0]
+
+    def hidden_and_losses(
+        self, params: Tree, tokens_BT: jax.Array, structure: Structure, segments_BT: jax.Array | None = None
+    ) -> tuple[jax.Array, Losses]:
+        """`hidden`, and the auxiliary losses of each row by name, fp32 [B], times their coefficients."""
+        x_BTD, losses = self.bind(params)(tokens_BT, structure, segments_BT)
+        coefficients = {"router_balance": self.config.router_balance_coef, "router_z": self.config.router_z_coef}
+        return x_BTD, {name: coefficients[name] * loss_B for name, loss_B in losses.items()}
 
     def head_VD(self, params: Tree) -> jax.Array:
         """The head, fp32 [V, D]."""
@@ -86,11 +98,15 @@ def build_model(config: ModelConfig, execution: ExecutionConfig | None = None) -
     Raises UserError for a family that does not exist, or a combination that the family refuses.
     """
     execution = execution or ExecutionConfig()
-    family(config.family).check(config)
+    config = resolve(config)
     backend = jax.default_backend()
     attention = choose(execution.attention, backend=backend, dtype=execution.dtype, head_dim=config.head_dim)
     layers = execution.layers
     if layers == "auto":
         # A loop saves compile time; on a CPU unrolled layers run 14-20 % faster, and compiling is cheap there.
         layers = "unroll" if backend == "cpu" else "scan"
-    return Model(config, dataclasses.replace(execution, attention=attention, layers=layers))
+    experts = execution.experts
+    if experts == "auto":
+        # A CPU has no grouped product of its own, and sorting tokens of many devices would move them all.
+        experts = "grouped" if backend != "cpu" and jax.device_count() == 1 else "dense"
+    return Model(config, dataclasses.replace(execution, attention=attention, layers=layers, experts=experts))

@@ -6,23 +6,34 @@ Legend: B rows, T positions, b new positions, D width.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxlm.config import ExecutionConfig, ModelConfig
-from jaxlm.layers.linear import Embedding, RMSNorm
+from jaxlm.config import ExecutionConfig
+from jaxlm.layers.linear import Embedding
+from jaxlm.layers.norms import norm
 from jaxlm.layers.reading import Cache, Reading
 from jaxlm.layers.structure import Structure, document_positions
+from jaxlm.model_config import ModelConfig
 
-BlockClass = Callable[[ModelConfig, ExecutionConfig, str], Any]
+Losses = dict[str, jax.Array]  # by name, fp32 [B]
 
 REMAT = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
+
+
+class BlockClass(Protocol):
+    """A family's block, and what it has a place for: letters of the layer pattern, Canon layers."""
+
+    kinds: str
+    takes_canon: bool
+
+    def __call__(self, config: ModelConfig, execution: ExecutionConfig, kind: str) -> Any: ...
 
 
 class Trunk(nnx.Module):
@@ -32,48 +43,78 @@ class Trunk(nnx.Module):
         make: dict[str, Any] = dict(std=config.init_std, dtype=execution.dtype)
         digits = max(2, len(str(config.num_layers - 1)))
         self.embedding = Embedding(config.vocab_size, config.hidden_size, **make)
+        learned = config.positions == "learned"
+        self.positions = Embedding(config.max_positions, config.hidden_size, **make) if learned else None
         self.layers = nnx.Dict(
             {f"{i:0{digits}}": block(config, execution, kind) for i, kind in enumerate(config.layer_kinds)}
         )
-        self.final_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.final_norm = norm(config)
         self.head = None if config.tie_embeddings else Embedding(config.vocab_size, config.hidden_size, **make)
-        self.period = len(config.layer_pattern)
+        self.period, self.repeats = len(config.layer_pattern), config.layer_repeats
+        self.embedding_factor = config.hidden_size**0.5 if config.scale_embeddings else None
         self.scan, self.remat = execution.layers == "scan", execution.remat
 
     def head_VD(self) -> jax.Array:
         """The matrix that turns hidden states into logits: the embedding's if tied."""
         return (self.embedding if self.head is None else self.head).table[...]
 
-    def __call__(self, tokens_BT: jax.Array, structure: Structure, segments_BT: jax.Array | None = None) -> jax.Array:
-        """int32 [B, T] to [B, T, D]; with two streams T = 2L and the segments are those of both halves."""
+    def order(self) -> list[tuple[str, Any]]:
+        """The blocks in the order in which they run, named: each stored layer `layer_repeats` times in a row."""
+        if self.repeats == 1:
+            return list(self.layers.items())
+        return [(f"{name}.{i}", block) for name, block in self.layers.items() for i in range(self.repeats)]
+
+    def enter(self, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """What the first block reads: [B, T, D]."""
+        x_BTD = self.embedding(tokens_BT)
+        if self.embedding_factor is not None:
+            x_BTD = x_BTD * jnp.asarray(self.embedding_factor, x_BTD.dtype)
+        return x_BTD if self.positions is None else x_BTD + self.positions(positions_BT)
+
+    def __call__(
+        self, tokens_BT: jax.Array, structure: Structure, segments_BT: jax.Array | None = None
+    ) -> tuple[jax.Array, Losses]:
+        """int32 [B, T] to [B, T, D], and the auxiliary losses of the rows, each the mean over the blocks.
+
+        With two streams T = 2L and the segments are those of both halves.
+        """
         length = tokens_BT.shape[1] // structure.streams
         if segments_BT is None:
             positions = jnp.arange(length, dtype=jnp.int32)[None]
         else:
             positions = document_positions(segments_BT[:, :length])
-        reading = Reading(structure, jnp.tile(positions, (1, structure.streams)), segments_BT)
-        x_BTD = self.embedding(tokens_BT)
+        positions_BT = jnp.tile(positions, (1, structure.streams))
+
+        def run(blocks: list[Any], x_BTD: jax.Array) -> tuple[jax.Array, Losses]:
+            noted: list[Losses] = []
+            for block in blocks:
+                for _ in range(self.repeats):
+                    reading = Reading(structure, positions_BT, segments_BT)
+                    x_BTD = block(x_BTD, reading)
+                    noted.append(reading.noted_B)
+            return x_BTD, jax.tree.map(lambda *losses: sum(losses[1:], losses[0]), *noted)
+
+        x_BTD, noted = self.enter(tokens_BT, positions_BT), []
         blocks = list(self.layers.values())
         scanned = len(blocks) // self.period * self.period if self.scan else 0
-        x_BTD = self._scan(blocks[:scanned], x_BTD, reading)
+        if scanned:
+            x_BTD, losses = self._scan(run, blocks[:scanned], x_BTD)
+            noted.append(losses)
         for block in blocks[scanned:]:
-            x_BTD = self._remat(lambda block, x: block(x, reading))(block, x_BTD)
-        return self.final_norm(x_BTD)
+            x_BTD, losses = self._remat(run)([block], x_BTD)
+            noted.append(losses)
+        executed = len(blocks) * self.repeats
+        mean = jax.tree.map(lambda *losses: sum(losses[1:], losses[0]) / executed, *noted)
+        return self.final_norm(x_BTD), mean
 
-    def _scan(self, blocks: list[Any], x_BTD: jax.Array, reading: Reading) -> jax.Array:
+    def _scan(self, run: Callable[..., Any], blocks: list[Any], x_BTD: jax.Array) -> tuple[jax.Array, Losses]:
         """Runs whole periods of the layer pattern in a loop, so that every window is static inside the body."""
-        if not blocks:
-            return x_BTD
         stacked = [
             jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks[i :: self.period]) for i in range(self.period)
         ]
-
-        def body(x: jax.Array, period: list[Any]) -> tuple[jax.Array, None]:
-            for block in period:
-                x = block(x, reading)
-            return x, None
-
-        return jax.lax.scan(self._remat(body), x_BTD, stacked)[0]
+        body = self._remat(lambda x, period: run(period, x))
+        x_BTD, losses = jax.lax.scan(body, x_BTD, stacked)
+        return x_BTD, jax.tree.map(lambda loss_PB: loss_PB.sum(0), losses)
 
     def _remat(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function if self.remat == "none" else jax.checkpoint(function, policy=REMAT[self.remat])
@@ -82,7 +123,7 @@ class Trunk(nnx.Module):
         """Empty caches for `batch` rows of up to `length` positions; `length` [B] counts the accepted ones."""
         layers = {
             name: {key: part.init_cache(batch, length) for key, part in block.mixers().items() if part is not None}
-            for name, block in self.layers.items()
+            for name, block in self.order()
         }
         return {"length": jnp.zeros(batch, jnp.int32), "layers": layers}
 
@@ -94,8 +135,8 @@ class Trunk(nnx.Module):
         Rows may be padded on the right: only the first `num_new_B` of the b positions are real.
         """
         positions_Bb = cache["length"][:, None] + jnp.arange(tokens_Bb.shape[1], dtype=jnp.int32)
-        x_BbD, layers = self.embedding(tokens_Bb), {}
-        for name, block in self.layers.items():
+        x_BbD, layers = self.enter(tokens_Bb, positions_Bb), {}
+        for name, block in self.order():
             proposal = dict(cache["layers"][name])
             reading = Reading(structure, positions_Bb, None, cache["length"], num_new_B, proposal)
             x_BbD = block(x_BbD, reading)
@@ -110,6 +151,6 @@ class Trunk(nnx.Module):
                 for key, part in block.mixers().items()
                 if part is not None
             }
-            for name, block in self.layers.items()
+            for name, block in self.order()
         }
         return {"length": cache["length"] + n_B, "layers": layers}

@@ -1,4 +1,4 @@
-"""Grouped-query attention with rotary positions, whole and with a cache.
+"""Grouped-query attention, with or without rotary positions, whole and with a cache.
 
 Legend: B rows, T positions, b new positions, S cache length, D width, N query heads, K key/value heads, H head dim.
 """
@@ -11,25 +11,35 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxlm.config import ExecutionConfig, ModelConfig
+from jaxlm.config import ExecutionConfig
 from jaxlm.layers.attention_kernels import attend, scores_to_values
-from jaxlm.layers.canon import Canon
-from jaxlm.layers.linear import Linear
+from jaxlm.layers.canon import canon
+from jaxlm.layers.linear import Linear, residual_std
+from jaxlm.layers.norms import head_norm
 from jaxlm.layers.reading import Cache, Reading
 from jaxlm.layers.rotary import rotate
+from jaxlm.model_config import ModelConfig
 
 
 class Attention(nnx.Module):
-    """One matrix makes queries, keys and values; `canon`, if given, sits on all three before the heads part."""
+    """One matrix makes queries, keys and values; Canon B, if there is one, sits on all three before the heads part.
 
-    def __init__(self, config: ModelConfig, execution: ExecutionConfig, *, window: int, canon: Canon | None) -> None:
+    `kind` is the layer's letter: an L layer has a window, and its own rotary base.
+    """
+
+    def __init__(self, config: ModelConfig, execution: ExecutionConfig, kind: str) -> None:
         N, K, H = config.num_heads, config.num_kv_heads, config.head_dim
-        make: dict[str, Any] = dict(std=config.init_std, dtype=execution.dtype)
-        self.qkv = Linear(config.hidden_size, (N + 2 * K) * H, logical=("embed", "heads"), **make)
-        self.out = Linear(N * H, config.hidden_size, logical=("heads", "embed"), **make)
-        self.canon_b = canon
+        make: dict[str, Any] = dict(dtype=execution.dtype, bias=bool(config.use_bias))
+        self.qkv = Linear(config.hidden_size, (N + 2 * K) * H, std=config.init_std, logical=("embed", "heads"), **make)
+        self.canon_b = canon(config, execution, "B", (N + 2 * K) * H, "heads")
+        self.query_norm, self.key_norm = head_norm(config), head_norm(config)
+        self.out = Linear(N * H, config.hidden_size, std=residual_std(config), logical=("heads", "embed"), **make)
         self.num_heads, self.num_kv_heads, self.head_dim = N, K, H
-        self.window, self.theta = window, config.rope_theta
+        self.window = config.sliding_window if kind == "L" else 0
+        theta = (config.rope_theta_local if kind == "L" else 0) or config.rope_theta
+        self.theta = theta if config.positions == "rope" else None
+        # The kernels divide by sqrt(head_dim).
+        self.query_factor = (H / config.query_scalar) ** 0.5 if config.query_scalar else 1.0
         self.implementation, self.dtype = execution.attention, jnp.dtype(execution.dtype)
 
     def whole(self, x_BTD: jax.Array, reading: Reading) -> jax.Array:
@@ -100,4 +110,8 @@ class Attention(nnx.Module):
         qkv = reading.mix("canon_b", self.canon_b, self.qkv(x_BTD))
         qkv = qkv.reshape(*qkv.shape[:2], N + 2 * K, H)
         q, k, v = jnp.split(qkv, [N, N + K], axis=2)
-        return rotate(q, reading.positions_BT, self.theta), rotate(k, reading.positions_BT, self.theta), v
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        if self.theta is not None:
+            q, k = (rotate(x, reading.positions_BT, self.theta) for x in (q, k))
+        return (q if self.query_factor == 1.0 else q * self.query_factor), k, v

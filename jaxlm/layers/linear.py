@@ -1,4 +1,4 @@
-"""Matrices, norm and embedding. Legend: B rows, T positions, D width, V vocabulary."""
+"""Matrices and embedding. Legend: B rows, T positions, D width, V vocabulary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from jaxlm.layers.parameters import Constant, Normal, parameter
-from jaxlm.layers.recompute import recomputed
+from jaxlm.model_config import ModelConfig
 
 
 def precision(dtype: DTypeLike) -> jax.lax.Precision:
@@ -16,35 +16,25 @@ def precision(dtype: DTypeLike) -> jax.lax.Precision:
     return jax.lax.Precision.HIGHEST if jnp.dtype(dtype) == jnp.float32 else jax.lax.Precision.DEFAULT
 
 
-class Linear(nnx.Module):
-    """y = x @ kernel, computed in `dtype`."""
+def residual_std(config: ModelConfig) -> float:
+    """How wide the matrices that write to the residual stream start: GPT-2 has them smaller by sqrt(2 L)."""
+    return config.init_std / (2 * config.num_layers) ** 0.5 if config.scale_residual_init else config.init_std
 
-    def __init__(self, inputs: int, outputs: int, *, std: float, logical: tuple[str, str], dtype: DTypeLike) -> None:
+
+class Linear(nnx.Module):
+    """y = x @ kernel, plus a bias if there is one, computed in `dtype`."""
+
+    def __init__(
+        self, inputs: int, outputs: int, *, std: float, logical: tuple[str, str], dtype: DTypeLike, bias: bool = False
+    ) -> None:
         self.kernel = parameter((inputs, outputs), Normal(std), logical)
+        self.bias = parameter((outputs,), Constant(0.0), (logical[1],)) if bias else None
         self.dtype = jnp.dtype(dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., inputs] to [..., outputs]."""
-        return jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), precision=precision(self.dtype))
-
-
-class RMSNorm(nnx.Module):
-    """x / rms(x) * scale over the last axis, computed in fp32 (Zhang and Sennrich 2019; transformers' LlamaRMSNorm)."""
-
-    def __init__(self, width: int, *, eps: float) -> None:
-        self.scale = parameter((width,), Constant(1.0), ("embed",))
-        self.eps = eps
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., width], any dtype, to the same shape and dtype."""
-
-        @recomputed
-        def normalise(x: jax.Array, scale: jax.Array) -> jax.Array:
-            x32 = x.astype(jnp.float32)
-            inverse = jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
-            return (x32 * inverse * scale).astype(x.dtype)
-
-        return normalise(x, self.scale[...])
+        y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), precision=precision(self.dtype))
+        return y if self.bias is None else y + self.bias[...].astype(self.dtype)
 
 
 class Embedding(nnx.Module):

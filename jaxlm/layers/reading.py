@@ -7,7 +7,7 @@ reading picks the form of the part: `part.whole(x, reading)` or `part.extend(x, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
@@ -40,6 +40,7 @@ class Reading:
       length_B: accepted positions in the cache, int32 [B]; None in the whole form.
       num_new_B: how many of the new positions are real, int32 [B]; None in the whole form.
       cache: this block's caches by mixer name; `mix` replaces them by what `extend` proposes.
+      noted_B: losses of the rows that this block has beside the model's own, fp32 [B] by name.
     """
 
     structure: Structure
@@ -48,6 +49,11 @@ class Reading:
     length_B: jax.Array | None = None
     num_new_B: jax.Array | None = None
     cache: Cache | None = None
+    noted_B: dict[str, jax.Array] = field(default_factory=dict)
+
+    def note(self, name: str, loss_B: jax.Array) -> None:
+        """Keeps an auxiliary loss of the block that is being run; the trunk averages it over the blocks."""
+        self.noted_B[name] = loss_B
 
     def mix(self, name: str, part: Mixer | None, x: jax.Array) -> jax.Array:
         """Runs a mixer in the form this reading asks for; a part that the model does not have is the identity."""

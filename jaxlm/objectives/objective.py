@@ -82,22 +82,36 @@ class Objective:
 
         With corruption the nats are an unbiased estimate of the ELBO: cross-entropy of the masked tokens over p.
         """
+        return self._cost(params, batch, key, rows_B, num_rows)[:2]
+
+    def _cost(
+        self, params: Tree, batch: Batch, key: jax.Array, rows_B: jax.Array, num_rows: int | jax.Array
+    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+        """`per_row`, and the auxiliary losses of each row."""
         masked_BT, p_BT = self._corrupt(batch, key, rows_B, num_rows)
         scored_BT = self.scored(batch)
         T = scored_BT.shape[1]
         structure = self.structure(T)
         inputs, segments = self._inputs(batch, masked_BT, structure)
-        x_BTD = self.model.hidden(params, inputs, structure, segments)[:, :T]
+        x_BTD, auxiliary_B = self.model.hidden_and_losses(params, inputs, structure, segments)
+        x_BTD = x_BTD[:, :T]
         nats_BT = chunked_nats(x_BTD, self.model.head_VD(params), batch["tokens"][:, 1:], self.loss_chunk)
         weights_BT = masked_BT / p_BT if self.corrupts else scored_BT.astype(jnp.float32)
-        return jnp.sum(nats_BT * weights_BT, axis=1), jnp.sum(scored_BT, axis=1, dtype=jnp.float32)
+        weight_B = jnp.sum(scored_BT, axis=1, dtype=jnp.float32)
+        return jnp.sum(nats_BT * weights_BT, axis=1), weight_B, auxiliary_B
 
     def __call__(
         self, params: Tree, batch: Batch, key: jax.Array, rows_B: jax.Array, num_rows: int | jax.Array
     ) -> Sums:
-        """Named pairs (sum, weight), fp32 scalars: `loss` in nats, its weight the scored tokens of these rows."""
-        nats_B, weight_B = self.per_row(params, batch, key, rows_B, num_rows)
-        return {"loss": (jnp.sum(nats_B), jnp.sum(weight_B))}
+        """Named pairs (sum, weight), fp32 scalars.
+
+        `loss` in nats, its weight the scored tokens of these rows; each auxiliary loss, times its coefficient, weighted
+        by the rows. What is minimised is the total of their quotients over the global batch.
+        """
+        nats_B, weight_B, auxiliary_B = self._cost(params, batch, key, rows_B, num_rows)
+        rows = jnp.float32(len(rows_B))
+        auxiliary = {name: (jnp.sum(loss_B), rows) for name, loss_B in auxiliary_B.items()}
+        return {"loss": (jnp.sum(nats_B), jnp.sum(weight_B)), **auxiliary}
 
     def _corrupt(
         self, batch: Batch, key: jax.Array, rows_B: jax.Array, num_rows: int | jax.Array

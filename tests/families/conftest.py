@@ -1,11 +1,11 @@
 """Tiny models with nothing at its default: random norms too, and more query heads than key heads."""
 
-import jax
 import pytest
 
 from jaxlm.config import ExecutionConfig, ModelConfig
 from jaxlm.families import Model, build_model
-from jaxlm.layers.parameters import from_paths, paths
+from jaxlm.layers.parameters import Tree
+from tests.random_tree import random_tree
 
 SHAPE = dict(
     num_layers=3,
@@ -24,16 +24,10 @@ def tiny(execution: dict | None = None, **changes) -> Model:
     return build_model(ModelConfig(**SHAPE | changes), ExecutionConfig(**{"dtype": "float32"} | (execution or {})))
 
 
-def random_params(model: Model, seed: int = 0):
-    """Initial parameters with noise on all of them, norm scales included."""
-    items = dict(paths(model.init(jax.random.key(seed))))
-    keys = jax.random.split(jax.random.key(seed + 1), len(items))
-    return from_paths(
-        {
-            path: leaf + 0.1 * jax.random.normal(key, leaf.shape)
-            for key, (path, leaf) in zip(keys, items.items(), strict=True)
-        }
-    )
+def random_params(model: Model, seed: int = 0) -> Tree:
+    """Norm scales about where they start, so that Gemma's are about 0."""
+    norm = 0.0 if model.config.norm == "rms_unit_offset" else 1.0
+    return random_tree(model.abstract_params(), seed=seed, norm=norm)
 
 
 @pytest.fixture(scope="session", name="tiny")

@@ -1,96 +1,170 @@
-"""One leak harness: gradients prove which positions see which, through attention and convolutions alike.
+"""One leak harness for all families: gradients prove which positions see which.
 
-The gradient of a hidden state with respect to the embedding of a position is zero exactly where the structure forbids
-that position, also through several layers.
+The gradient of a hidden state with respect to the embedding of a position is exactly zero where the rules hide that
+position, and not zero where they show it: through attention and convolutions, over several layers, over a whole
+sequence and through a cache. The rules are written down here once more, as plain loops over pairs of positions.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxlm.families import Model
+from jaxlm.families.registry import FAMILIES
 from jaxlm.layers.structure import Structure
+from tests.families.members import MEMBERS
+from tests.quick_jit import quick_jit
 
-T = 12
-SEGMENTS = np.array([[1] * 5 + [2] * 7])
+T, WINDOW = 12, 3
+DOCUMENTS = [1] * 5 + [2] * 7
 
-
-def influence(model, params, structure: Structure, segments=None) -> np.ndarray:
-    """bool [T, T]: whether the hidden state of a row depends on the embedding of a column."""
-
-    def hidden(x_BTD):
-        trunk = model.bind(params)
-        trunk.embedding = lambda tokens: x_BTD
-        return trunk(jnp.zeros(x_BTD.shape[:2], jnp.int32), structure, segments)[0]
-
-    x = jax.random.normal(jax.random.key(5), (1, T * structure.streams, model.config.hidden_size))
-    return np.asarray(jnp.abs(jax.jacrev(hidden)(x)).sum(axis=(1, 2, 4)) > 0)
+SHAPES = {
+    **MEMBERS,
+    "gemma3, only local": MEMBERS["gemma3"] | {"layer_pattern": "L"},
+    "lfm2, local attention": MEMBERS["lfm2"] | {"layer_pattern": "CL", "sliding_window": WINDOW},
+}
+STRUCTURES = [Structure(1), Structure(0), Structure(5), Structure(3, streams=2)]
 
 
-def reachable(structure: Structure, window: int, canon: bool, layers: int, segments=None) -> np.ndarray:
-    """What the rules allow, through `layers` blocks, each of which may reach back by attention and by taps."""
-    size = T * structure.streams
-    index = np.arange(size)
-    attention = np.broadcast_to(structure.visible(index[:, None], index[None], T, window), (size, size))
-    taps = np.eye(size, dtype=bool)
-    if canon:
-        query, key = index[:, None], index[None]
-        back = ((query - key) >= 0) & ((query - key) < 4)
-        if structure.streams == 2:
-            offset = query % T - key % T
-            near = (offset >= 0) & (offset < 4)
-            same_block = structure.block(query % T) == structure.block(key % T)
-            noisy = (query < T) & np.where(key < T, same_block, ~same_block)
-            back = near & (noisy | ((query >= T) & (key >= T)))
-        taps = back
-    if segments is not None:
-        own = np.tile(segments[0], structure.streams)
-        own = own[:, None] == own[None]
-        attention, taps = attention & own, taps & own
+@pytest.fixture(name="model", params=SHAPES.values(), ids=SHAPES)
+def model_fixture(request, tiny) -> Model:
+    windows = {"sliding_window": WINDOW} if "sliding_window" in request.param else {}
+    return tiny(**request.param | windows | {"num_layers": 2})
 
-    def then(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-        return (later.astype(int) @ earlier.astype(int)) > 0
 
-    seen = np.eye(size, dtype=bool)
-    one_layer = then(taps, then(taps, then(attention, taps)) | np.eye(size, dtype=bool))
-    for _ in range(layers):
-        seen = then(one_layer | np.eye(size, dtype=bool), seen)
+def influence(hidden: Callable[[jax.Array], jax.Array], x_RD: jax.Array) -> np.ndarray:
+    """bool [positions, R]: whether a hidden state depends on an input, for `hidden` from [R, D] to [positions, D]."""
+    y, pull = jax.vjp(hidden, x_RD)
+    # One direction per position: that the part of a gradient along it vanishes by accident is as good as impossible.
+    along = jnp.eye(len(y))[:, :, None] * jax.random.normal(jax.random.key(6), y.shape[-1:])
+    return jnp.abs(jax.vmap(pull)(along)[0]).sum(-1) > 0
+
+
+def inputs(rows: int, model: Model) -> jax.Array:
+    return jax.random.normal(jax.random.key(5), (rows, model.config.hidden_size))
+
+
+def pairs(rule: Callable[[int, int], bool], size: int) -> np.ndarray:
+    return np.array([[rule(query, key) for key in range(size)] for query in range(size)])
+
+
+def then(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    return (later.astype(int) @ earlier.astype(int)) > 0
+
+
+def allowed(model: Model, structure: Structure, documents: list[int], length: int = T) -> np.ndarray:
+    """What the rules let each position depend on, in all: bool [positions, positions]."""
+    config, size = model.config, length * structure.streams
+    two, same = structure.streams == 2, np.eye(size, dtype=bool)
+
+    def half(index: int) -> tuple[bool, int, int]:
+        at = index % length
+        return two and index < length, at, at // structure.block_size if structure.block_size else 0
+
+    def attention(window: int) -> np.ndarray:
+        def rule(query: int, key: int) -> bool:
+            (noisy, at, block), (key_noisy, key_at, key_block) = half(query), half(key)
+            if documents[at] != documents[key_at] or (window and abs(at - key_at) >= window):
+                return False
+            if noisy:  # one's own noisy block, and the finished ones before it
+                return key_block == block if key_noisy else key_block < block
+            return not key_noisy and key_block <= block
+
+        return pairs(rule, size)
+
+    def taps(kernel: int) -> np.ndarray:
+        def rule(query: int, key: int) -> bool:
+            (noisy, at, block), (key_noisy, key_at, key_block) = half(query), half(key)
+            if documents[at] != documents[key_at] or not 0 <= at - key_at < kernel:
+                return False
+            return key_noisy == (noisy and key_block == block)
+
+        return pairs(rule, size)
+
+    canon = {place: taps(config.canon_kernel) if place in config.canon_set else same for place in "ABCD"}
+    seen = same
+    for kind in config.layer_kinds:
+        if kind == "C":
+            mixed = taps(config.conv_kernel)
+        else:
+            mixed = then(attention(config.sliding_window if kind == "L" else 0), then(canon["B"], canon["A"])) | same
+        for _ in range(config.layer_repeats):
+            seen = then(canon["D"], then(canon["C"], then(mixed, seen))) | then(mixed, seen)
     return seen
 
 
-@pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize(
-    "structure",
-    [Structure(1), Structure(0), Structure(4), Structure(5), Structure(3, streams=2), Structure(1, streams=2)],
-    ids=str,
-)
-@pytest.mark.parametrize("member", [{"family": "llama3"}, {"family": "llama3_canon", "canon_set": "ABCD"}], ids=str)
-def test_nothing_forbidden_is_seen_and_everything_allowed_is(member, structure, isolated, tiny, random_params) -> None:
-    model = tiny(num_layers=2, **member)
-    segments = np.tile(SEGMENTS, (1, structure.streams)) if isolated else None
-    found = influence(model, random_params(model), structure, None if segments is None else jnp.asarray(segments))
-    allowed = reachable(structure, 0, bool(model.config.canon_set), 2, SEGMENTS if isolated else None)
-    assert not (found & ~allowed).any(), np.argwhere(found & ~allowed)
-    # Everything that one layer lets through must be used; the closure over layers is an upper bound.
-    direct = reachable(structure, 0, False, 1, SEGMENTS if isolated else None)
-    assert not (direct & ~found).any(), np.argwhere(direct & ~found)
+def test_every_family_is_here() -> None:
+    assert {shape["family"] for shape in SHAPES.values()} == set(FAMILIES)
 
 
-def test_a_window_limits_what_one_layer_sees(tiny, random_params) -> None:
-    model = tiny(family="llama3", num_layers=1, layer_pattern="L", sliding_window=4)
-    params = random_params(model)
-    index = np.arange(T)
-    np.testing.assert_array_equal(
-        influence(model, params, Structure(1)), (index[None] <= index[:, None]) & (index[:, None] - index[None] < 4)
-    )
-    np.testing.assert_array_equal(influence(model, params, Structure(0)), np.abs(index[:, None] - index[None]) < 4)
+@pytest.mark.parametrize("structure", STRUCTURES, ids=str)
+def test_a_sequence_sees_just_what_the_rules_allow(model, structure, random_params) -> None:
+    """As one document, and as two packed ones that must not see each other."""
+    size = T * structure.streams
+
+    @quick_jit
+    def found(params, x_RD, segments_T):
+        def hidden(x_RD):
+            trunk = model.bind(params)
+            trunk.embedding = lambda tokens_BT: x_RD[tokens_BT]
+            return trunk(jnp.arange(size)[None], structure, jnp.tile(segments_T, structure.streams)[None])[0][0]
+
+        return influence(hidden, x_RD)
+
+    params, x_RD = random_params(model), inputs(size, model)
+    for documents in ([1] * T, DOCUMENTS):
+        expected = allowed(model, structure, documents)
+        np.testing.assert_array_equal(found(params, x_RD, jnp.array(documents)), expected, err_msg=str(documents))
 
 
-@pytest.mark.parametrize("block", [1, 3, 4])
+@pytest.mark.parametrize(("structure", "pieces"), [(Structure(1), (3, 1, 4)), (Structure(2), (4, 2, 2))], ids=str)
+def test_a_cache_hands_on_just_what_the_rules_allow(model, structure, pieces, random_params) -> None:
+    """In pieces of different sizes, padded; padding, and a draft that was rejected, must leave no trace."""
+    length, width = sum(pieces), max(pieces)
+    # Rows of the input after those of the sequence: the draft's, then the padding's.
+    draft, fill = np.arange(length, length + width), np.arange(length + width, length + 2 * width)
+    starts = np.cumsum((0, *pieces))
+    padded = [np.concatenate([np.arange(at, at + n), fill[n:]]) for at, n in zip(starts, pieces, strict=False)]
+    real = np.concatenate([number * width + np.arange(n) for number, n in enumerate(pieces)])
+
+    def hidden(trunk, x_RD):
+        trunk.embedding = lambda tokens_Bb: x_RD[tokens_Bb]
+
+        def extend(cache, piece):
+            tokens_b, size = piece
+            _, rejected = trunk.extend(draft[None], cache, structure, jnp.array([width]))
+            cache = trunk.commit(rejected, jnp.array([0]))
+            y_BbD, proposal = trunk.extend(tokens_b[None], cache, structure, size[None])
+            return trunk.commit(proposal, size[None]), y_BbD[0]
+
+        pieces_Pb = (jnp.array(padded), jnp.array(pieces))
+        _, y_PbD = jax.lax.scan(extend, trunk.init_cache(1, length + width), pieces_Pb)
+        return y_PbD.reshape(-1, y_PbD.shape[-1])[real]
+
+    @quick_jit
+    def found(params, x_RD):
+        return influence(lambda x_RD: hidden(model.bind(params), x_RD), x_RD)
+
+    seen = found(random_params(model), inputs(length + 2 * width, model))
+    np.testing.assert_array_equal(seen[:, :length], allowed(model, structure, [1] * length, length))
+    assert not seen[:, length:].any(), "the hidden states depend on padding or on a rejected draft"
+
+
+@pytest.mark.parametrize("block", [1, 4])
 def test_a_noisy_block_never_depends_on_clean_text_of_itself_or_later(block, tiny, random_params) -> None:
-    """The statement that block diffusion rests on, read off the gradients with Canon everywhere."""
-    model = tiny(family="llama3_canon", canon_set="ABCD", num_layers=2)
-    found = influence(model, random_params(model), Structure(block, streams=2))
+    """The statement that block diffusion rests on, said without the rules above, with Canon everywhere."""
+    model = tiny(**MEMBERS["llama3_canon"])
+    params = random_params(model)
+
+    def hidden(x_RD):
+        trunk = model.bind(params)
+        trunk.embedding = lambda tokens_BT: x_RD[tokens_BT]
+        return trunk(jnp.arange(2 * T)[None], Structure(block, streams=2))[0][0]
+
+    found = np.asarray(quick_jit(lambda x_RD: influence(hidden, x_RD))(inputs(2 * T, model)))
     blocks = np.arange(T) // block
     noisy_on_clean = found[:T, T:]
     assert not noisy_on_clean[blocks[None] >= blocks[:, None]].any()

@@ -1,4 +1,4 @@
-"""Canon against torch's depthwise Conv1d and a plain loop."""
+"""The short convolution against torch's depthwise Conv1d and a plain loop."""
 
 import jax
 import jax.numpy as jnp
@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from jaxlm.layers.canon import Canon
 from jaxlm.layers.parameters import bind, initialise
 from jaxlm.layers.reading import Reading
+from jaxlm.layers.short_convolution import ShortConvolution
 from jaxlm.layers.structure import Structure
 
 C, T, TAPS = 6, 11, 4
 
 
-def canon(**changes) -> Canon:
+def canon(**changes) -> ShortConvolution:
     options = dict(kernel=TAPS, residual=True, bias=False, activation=False) | changes
-    module = Canon(C, logical="embed", dtype="float32", **options)
+    module = ShortConvolution(C, logical="embed", dtype="float32", **options)
     return bind(module, initialise(module, jax.random.key(3)))
 
 
@@ -44,7 +44,9 @@ def test_equals_torch_conv1d(changes) -> None:
 
 
 def test_starts_with_the_standard_deviation_of_the_reference() -> None:
-    module = Canon(4096, kernel=4, residual=True, bias=False, activation=False, logical="embed", dtype="float32")
+    module = ShortConvolution(
+        4096, kernel=4, residual=True, bias=False, activation=False, logical="embed", dtype="float32"
+    )
     assert np.std(initialise(module, jax.random.key(0))["kernel"]) == pytest.approx(0.288, abs=0.005)
 
 
