@@ -20,13 +20,17 @@ def main(argv: Sequence[str]) -> None:
         "--workdir", required=True, metavar="DIR", help="where the conversion lives: new, empty, or the same run's"
     )
     parser.add_argument(
-        "--init_from", required=True, metavar="SRC", help="the model to convert: a workdir, or WORKDIR@STEP"
+        "--init_from",
+        required=True,
+        metavar="SRC",
+        help="the model to convert: a workdir, WORKDIR@STEP, or a Hugging Face directory",
     )
     args = parser.parse(argv)
     # Imported after the flags, so that a mistake in them is answered before JAX starts.
+    from jaxlm.release.importing import read_model
     from jaxlm.training import loop
 
-    loop.train(args.config, Path(args.workdir), kind="convert", init_from=args.init_from)
+    loop.train(args.config, Path(args.workdir), kind="convert", init_from=args.init_from, read_foreign=read_model)
 
 
 if __name__ == "__main__":

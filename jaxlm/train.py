@@ -17,12 +17,15 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--workdir", required=True, metavar="DIR", help="where the run lives: new, empty, or the same run's"
     )
-    parser.add_argument("--init_from", metavar="SRC", help="start from the parameters of a workdir, or of WORKDIR@STEP")
+    parser.add_argument(
+        "--init_from", metavar="SRC", help="start from a workdir, WORKDIR@STEP, or a Hugging Face directory"
+    )
     args = parser.parse(argv)
     # Imported after the flags, so that a mistake in them is answered before JAX starts.
+    from jaxlm.release.importing import read_model
     from jaxlm.training import loop
 
-    loop.train(args.config, Path(args.workdir), kind="train", init_from=args.init_from)
+    loop.train(args.config, Path(args.workdir), kind="train", init_from=args.init_from, read_foreign=read_model)
 
 
 if __name__ == "__main__":

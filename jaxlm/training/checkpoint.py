@@ -94,6 +94,13 @@ class Checkpoints:
         self._unsealed = None
 
 
+def write_params(workdir: Path, step: int, params: Any) -> None:
+    """Writes a checkpoint that holds parameters alone: what `load_params` reads, and nothing that training resumes."""
+    path = directory(workdir) / str(step)
+    ocp.save_checkpointables(path, {"params": params})
+    _seal(path)
+
+
 def restore(workdir: Path, abstract: State, data: Resumable) -> State | None:
     """The newest state that can be read, placed as `abstract` says, with `data` moved to its position; None if none.
 

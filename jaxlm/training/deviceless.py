@@ -35,7 +35,7 @@ def target_names() -> list[str]:
 def compile_for(config: RunConfig, target: str, mask_token_id: int) -> dict[str, Any]:
     """Compiles one update of `config` for one GPU of the kind `target` and reads off its memory.
 
-    What the config leaves to `auto` is chosen as on that GPU: fused attention, scanned layers.
+    What the config leaves to `auto` is chosen as on that GPU: fused attention, scanned layers, experts by groups.
 
     Returns:
       The JSON object of the command `compile`; sizes in bytes.
@@ -55,7 +55,7 @@ def compile_for(config: RunConfig, target: str, mask_token_id: int) -> dict[str,
         raise UserError(
             f"--target={target} needs the CUDA build of jaxlib (pip install 'jaxlm[cuda]'): {reason}"
         ) from error
-    defaults: dict[str, Any] = {"attention": "cudnn", "layers": "scan"}
+    defaults: dict[str, Any] = {"attention": "cudnn", "layers": "scan", "experts": "grouped"}
     chosen = {name: value for name, value in defaults.items() if getattr(config.execution, name) == "auto"}
     model = build_model(config.model, dataclasses.replace(config.execution, **chosen))
     objective = build_objective(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxlm.config import ModelConfig
 from jaxlm.families import Model, build_model
 from jaxlm.layers.parameters import paths
+from jaxlm.model_config import ModelConfig
 from jaxlm.objectives import Objective
 
 # Vendors' dense bf16 peaks in FLOP/s, by jax's `device_kind`.
@@ -26,12 +26,13 @@ PEAK_FLOPS = {
     "TPU v6e": 918e12,
 }
 
-# Part of the model by a name in the path, the first that is there: Canon layers lie inside other parts.
-_PARTS = ("canon", "norm", "embedding", "head", "attention", "feed_forward")
+# Part of the model by a name in the path, the first that is there: Canon layers and norms lie inside other parts.
+_PARTS = ("canon", "norm", "embedding", "positions", "head", "attention", "convolution", "feed_forward")
+_LOOKED_UP = ("embedding", "positions")  # rows are picked, nothing is multiplied
 
 
 def part_of(path: str) -> str:
-    """The part a parameter belongs to: one of canon, norm, embedding, head, attention, feed_forward."""
+    """The part a parameter belongs to, one of canon, norm, embedding, positions, head, attention, ..."""
     for part in _PARTS:
         if any(name == part or name.startswith(f"{part}_") or name.endswith(f"_{part}") for name in path.split("/")):
             return part
@@ -39,32 +40,45 @@ def part_of(path: str) -> str:
 
 
 def parameter_counts(model: Model) -> dict[str, Any]:
-    """`total`, `non_embedding` (without the embedding table), `active` (those that one token uses), and `by_part`."""
+    """`total`, `non_embedding` (without the tables of tokens and positions), `active` and `by_part`.
+
+    Active are those that work for one token: of the routed experts as many as it chooses.
+    """
     by_part: dict[str, int] = {}
+    idle = 0
     for path, leaf in paths(model.abstract_params()):
-        part = part_of(path)
-        by_part[part] = by_part.get(part, 0) + math.prod(leaf.shape)
+        part, size = part_of(path), math.prod(leaf.shape)
+        by_part[part] = by_part.get(part, 0) + size
+        if "/experts/" in path:
+            idle += size * (model.config.num_experts - model.config.experts_per_token) // model.config.num_experts
     total = sum(by_part.values())
-    return {"total": total, "non_embedding": total - by_part["embedding"], "active": total, "by_part": by_part}
+    looked_up = sum(by_part.get(part, 0) for part in _LOOKED_UP)
+    return {"total": total, "non_embedding": total - looked_up, "active": total - idle, "by_part": by_part}
 
 
 def flops_per_token(config: ModelConfig, seq_len: int) -> dict[str, float]:
     """FLOPs of training (forward and backward) per token at `seq_len`, in three conventions.
 
-    `six_n`: 6 for each parameter that multiplies; a tied table counts once, as the head, an untied embedding is a
-    lookup and does not count. `with_attention`: plus 12 x heads x head size x T a layer, every position seeing every
-    other, right for bidirectional models. `with_causal_attention`: half of that. A local layer sees at most
-    2 W - 1 positions where it sees ahead, and about W - W^2 / 2T, the mean over the row, where it does not.
+    `six_n`: 6 for each parameter that multiplies, as often as it does: those of a block that runs twice count twice, an
+    expert that is not chosen does not count. A tied table counts once, as the head; embeddings are lookups.
+    `with_attention`: plus 12 x heads x head size x T a layer, every position seeing every other, right for
+    bidirectional models. `with_causal_attention`: half of that. A local layer sees at most 2 W - 1 positions where it
+    sees ahead, and about W - W^2 / 2T, the mean over the row, where it does not. A convolution sees its taps, which are
+    parameters.
     """
-    counts = parameter_counts(build_model(config))
-    six_n = 6.0 * (counts["total"] if config.tie_embeddings else counts["non_embedding"])
+    model = build_model(config)
+    config, counts = model.config, parameter_counts(model)
+    head = config.vocab_size * config.hidden_size
+    blocks = counts["active"] - (counts["total"] - counts["non_embedding"]) - (0 if config.tie_embeddings else head)
+    six_n = 6.0 * (blocks * config.layer_repeats + head)
     width, window = config.num_heads * config.head_dim, min(config.sliding_window, seq_len)
-    seen = {"G": float(seq_len), "L": float(min(2 * window - 1, seq_len))}
-    seen_causally = {"G": seq_len / 2, "L": window - window**2 / (2 * seq_len)}
+    seen = {"G": float(seq_len), "L": float(min(2 * window - 1, seq_len)), "C": 0.0}
+    seen_causally = {"G": seq_len / 2, "L": window - window**2 / (2 * seq_len), "C": 0.0}
+    twelve = 12.0 * width * config.layer_repeats
     return {
         "six_n": six_n,
-        "with_attention": six_n + 12.0 * width * sum(seen[kind] for kind in config.layer_kinds),
-        "with_causal_attention": six_n + 12.0 * width * sum(seen_causally[kind] for kind in config.layer_kinds),
+        "with_attention": six_n + twelve * sum(seen[kind] for kind in config.layer_kinds),
+        "with_causal_attention": six_n + twelve * sum(seen_causally[kind] for kind in config.layer_kinds),
     }
 
 

@@ -23,24 +23,34 @@ from jaxlm.training.flops import parameter_counts, peak_flops, training_flops
 from jaxlm.training.interrupt import StopRequest, stop_request
 from jaxlm.training.metrics import Meter, MetricsWriter, open_sinks
 from jaxlm.training.optimizer import learning_rate
-from jaxlm.training.run import Run, describe, open_run, open_source, start_state
+from jaxlm.training.run import Run, describe, open_run, start_state, with_parts
 from jaxlm.training.sharding import to_devices
+from jaxlm.training.source import ReadForeign, open_source
 from jaxlm.training.state import State
 from jaxlm.training.step import Metrics, TrainStep, compile_step
 
 
-def train(config: RunConfig, directory: Path, *, kind: str, init_from: str | None = None) -> None:
+def train(
+    config: RunConfig,
+    directory: Path,
+    *,
+    kind: str,
+    init_from: str | None = None,
+    read_foreign: ReadForeign | None = None,
+) -> None:
     """Trains (`kind` "train") or converts ("convert") in the workdir `directory`, or goes on where it stopped.
 
     Args:
       config: what the user asked for; the resolved form is written to config.json.
       directory: a new or empty directory, or the workdir of the same run.
       kind: which of the two; a workdir holds one kind.
-      init_from: `WORKDIR` or `WORKDIR@STEP` whose parameters a new run starts from.
+      init_from: `WORKDIR` or `WORKDIR@STEP` whose parameters a new run starts from, or a Hugging Face directory.
+      read_foreign: reads such a directory; without it, it is refused.
 
     Raises UserError, before anything is written, for what cannot run; Interrupted after SIGTERM or SIGINT, when the
     state is saved; FloatingPointError, naming the step, when loss or gradient is not finite.
     """
+    config = with_parts(config)
     with stop_request() as stop, ExitStack() as stack:
         resuming = workdir.exists(directory)
         if resuming:
@@ -61,7 +71,7 @@ def train(config: RunConfig, directory: Path, *, kind: str, init_from: str | Non
             workdir.refuse_other_data(directory, run.windows.fingerprint)
             state = checkpoint.restore(directory, run.abstract, data)
         if state is None:
-            source = open_source(init_from, run) if init_from else None
+            source = open_source(init_from, read_foreign) if init_from else None
             if source is not None and resuming:  # stopped before its first checkpoint; the source may have gone on
                 source = dataclasses.replace(
                     source, step=workdir.read_json(directory / workdir.MANIFEST)["init_from"]["step"]
@@ -82,6 +92,11 @@ def train(config: RunConfig, directory: Path, *, kind: str, init_from: str | Non
             Progress(train.num_steps, kind, initial=start, rate_unit="tok", per_unit=train.batch_tokens)
         )
         progress.message(describe(run))
+        if run.config.model.vocab_size != config.model.vocab_size:
+            progress.message(
+                f"the vocabulary grew from {config.model.vocab_size:,} to {run.config.model.vocab_size:,} rows, for "
+                f"the mask token {run.config.model.mask_token_id}, which starts as the mean of all tokens"
+            )
         if start:
             progress.message(f"going on after step {start}")
         _Loop(run, state, start, data, stop, writer, checkpoints, progress).run()

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 import optax
 from jax.sharding import Mesh
 
 from jaxlm import config as configs
-from jaxlm import fields
+from jaxlm import families, fields
 from jaxlm.config import RunConfig
+from jaxlm.data.tokenizer import Tokenizer
 from jaxlm.data.windows import Windows
 from jaxlm.errors import UserError
 from jaxlm.families import Model, build_model
+from jaxlm.families.registry import family
 from jaxlm.objectives import Objective, build_objective
-from jaxlm.training import checkpoint, metrics, sharding, workdir
+from jaxlm.training import metrics, sharding
 from jaxlm.training.flops import parameter_counts
 from jaxlm.training.optimizer import build_optimizer
 from jaxlm.training.schedule import Phase, phase_at, phases
+from jaxlm.training.source import Source, load, refuse_other_model
 from jaxlm.training.state import State, abstract_state, initial_state, shardings_of
+from jaxlm.training.vocabulary import grown
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,11 @@ def open_run(config: RunConfig, kind: str) -> Run:
     """Builds all parts of a run. Raises UserError for data, vocabulary, mesh or model that do not fit together."""
     if kind == "convert":
         config.check_conversion()
+    config = with_parts(config)
+    check_reading(config)
     metrics.check_packages(config)
     windows = open_windows(config)
-    config = resolve(config, windows.tokenizer.vocab_size)
+    config = resolve(config, windows.tokenizer, kind)
     mesh = sharding.make_mesh(config.execution)
     sharding.check_batch(config, mesh)
     model = build_model(config.model, config.execution)
@@ -81,6 +87,11 @@ def open_run(config: RunConfig, kind: str) -> Run:
     for phase in run.phases:
         run.objective(phase.block_size)
     return run
+
+
+def with_parts(config: RunConfig) -> RunConfig:
+    """The configuration with the parts that its model leaves open as the family has them."""
+    return dataclasses.replace(config, model=families.resolve(config.model))
 
 
 def open_windows(config: RunConfig) -> Windows:
@@ -95,70 +106,70 @@ def open_windows(config: RunConfig) -> Windows:
     return windows
 
 
-def resolve(config: RunConfig, tokenizer_size: int) -> RunConfig:
+def resolve(config: RunConfig, tokenizer: Tokenizer, kind: str) -> RunConfig:
     """The configuration with the mask token filled in: the first id outside the tokenizer.
 
-    Raises UserError if the tokenizer has more ids than the model has rows, or if no row is left for the mask.
+    A conversion of a model whose vocabulary the tokenizer fills grows it, see `vocabulary.grown`. Raises UserError if
+    the tokenizer has more ids than the model has rows, or if no row is left for the mask.
     """
     vocab_size, mask = config.model.vocab_size, config.model.mask_token_id
-    if tokenizer_size > vocab_size:
+    if tokenizer.vocab_size > vocab_size:
         raise UserError(
-            f"model.vocab_size is {vocab_size}, allowed: at least {tokenizer_size}, the size of the tokenizer"
+            f"model.vocab_size is {vocab_size}, allowed: at least {tokenizer.vocab_size}, the size of the tokenizer"
         )
     if config.objective.kind != "diffusion":
         return config
     if mask is None:
-        mask = tokenizer_size
-    if not tokenizer_size <= mask < vocab_size:
-        raise UserError(
-            f"the mask token is {mask}, allowed: an id outside the tokenizer ({tokenizer_size} ids) and below "
-            f"model.vocab_size = {vocab_size}; grow model.vocab_size to at least {tokenizer_size + 1}"
+        mask = tokenizer.vocab_size
+        if kind == "convert" and mask == vocab_size:
+            vocab_size = grown(vocab_size)
+    if mask == tokenizer.end_of_text_id:
+        print(
+            f"jaxlm: the mask token {mask} is also end-of-text, as in the released Dhara-70M: this model ends no text",
+            file=sys.stderr,
         )
-    return configs.replace(config, model={"mask_token_id": mask})
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a run starts from: a checkpoint of another workdir."""
-
-    directory: Path
-    step: int | None
-
-
-def open_source(spec: str, run: Run) -> Source:
-    """Reads `WORKDIR` or `WORKDIR@STEP` and checks that the run can start from it. Raises UserError with the reason.
-
-    A conversion goes on with the very same model, so every field of the model must agree; training only needs
-    parameters of the same names and shapes. Token ids must mean the same in both cases.
-    """
-    name, at, number = spec.rpartition("@")
-    if at and number.isdecimal() and not Path(spec).exists():
-        directory, step = Path(name), int(number)
-    else:
-        directory, step = Path(spec), None
-    if (directory / "config.json").is_file() and "kind" not in workdir.read_json(directory / "config.json"):
-        raise UserError(f"--init_from={spec} is a Hugging Face directory; allowed for now: a jaxlm workdir")
-    stored, _ = workdir.read(directory)
-    tokenizer = workdir.read_json(directory / workdir.MANIFEST)["data"]["tokenizer_sha256"]
-    if tokenizer != run.windows.fingerprint["tokenizer_sha256"]:
+    elif not tokenizer.vocab_size <= mask < vocab_size:
         raise UserError(
-            f"--init_from={spec} was trained with another tokenizer than that of data.dir={run.config.data.dir}"
+            f"the mask token is {mask}, allowed: an id outside the tokenizer ({tokenizer.vocab_size} ids) and below "
+            f"model.vocab_size = {vocab_size}; grow model.vocab_size to at least {tokenizer.vocab_size + 1}"
         )
-    if run.kind == "convert":
-        known = stored.model
-        if known.mask_token_id is None:
-            known = dataclasses.replace(known, mask_token_id=run.config.model.mask_token_id)
-        if different := fields.differences(known, run.config.model, "model."):
-            raise UserError(f"--init_from={spec} has another model; these differ: {', '.join(different)}")
-    return Source(directory, step)
+    return configs.replace(config, model={"mask_token_id": mask, "vocab_size": vocab_size})
+
+
+def check_reading(config: RunConfig) -> None:
+    """Raises UserError for a family and an objective that make no sense together. The model is resolved."""
+    model, diffusion = config.model, config.objective.kind == "diffusion"
+    if family(model.family).diffusion and not diffusion:
+        raise UserError(
+            f"objective.kind is {config.objective.kind!r}, allowed: 'diffusion' for model.family {model.family!r}, "
+            "which looks both ways"
+        )
+    if diffusion and model.positions == "none" and not model.canon_set and "C" not in model.layer_kinds:
+        raise UserError(
+            "model.positions is 'none' with objective.kind 'diffusion', allowed: 'rope' or 'learned': without a causal "
+            "mask and without convolutions nothing tells the order of the tokens"
+        )
 
 
 def start_state(run: Run, source: Source | None) -> tuple[State, int | None]:
-    """The state at step 0, and the step of the checkpoint it came from, if any."""
+    """The state at step 0, and the step of the checkpoint it came from, if any.
+
+    Raises UserError if the run cannot start from the source: token ids must mean the same. A conversion goes on with
+    the very same model; training only needs parameters of the same names and shapes, and says what else differs.
+    """
     if source is None:
         return initial_state(run.model, run.optimizer, run.abstract, run.config.seed), None
-    shardings = shardings_of(run.abstract["params"])
-    params, step = checkpoint.load_params(source.directory, source.step, model=run.model, shardings=shardings)
+    if source.tokenizer_sha256 != run.windows.fingerprint["tokenizer_sha256"]:
+        raise UserError(
+            f"--init_from={source.spec} was trained with another tokenizer than that of data.dir={run.config.data.dir}"
+        )
+    if run.kind == "convert":
+        refuse_other_model(source, run.model.config)
+    elif different := fields.differences(source.config, run.model.config, "model."):
+        print(
+            f"jaxlm: --init_from={source.spec} has another model; these differ: {', '.join(different)}", file=sys.stderr
+        )
+    params, step = load(source, run.model, shardings_of(run.abstract["params"]))
     return initial_state(run.model, run.optimizer, run.abstract, run.config.seed, params), step
 
 

@@ -21,7 +21,14 @@ BATCH = PartitionSpec(AXES)  # rows are split over all devices
 REPLICATED = PartitionSpec()
 
 # Logical axis of a parameter -> mesh axis that splits it, None: whole on every device.
-RULES: Mapping[str | None, str | None] = {"embed": "fsdp", "vocab": None, "heads": None, "mlp": None, None: None}
+RULES: Mapping[str | None, str | None] = {
+    "embed": "fsdp",
+    "vocab": None,
+    "heads": None,
+    "mlp": None,
+    "expert": None,
+    None: None,
+}
 
 
 def make_mesh(execution: ExecutionConfig) -> Mesh:

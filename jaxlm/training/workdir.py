@@ -6,6 +6,7 @@ user could have got wrong has been checked; so a refused command leaves nothing 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
@@ -24,6 +25,8 @@ import jaxlm
 from jaxlm import fields
 from jaxlm.config import FREE_BETWEEN_STARTS, RunConfig
 from jaxlm.errors import UserError
+from jaxlm.families import resolve
+from jaxlm.training.vocabulary import grown
 
 CONFIG, MANIFEST, TOKENIZER, LOCK, COMPLETE = "config.json", "manifest.json", "tokenizer", "lock", "COMPLETE"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "ml-collections", "numpy")
@@ -45,7 +48,8 @@ def read(workdir: str | Path) -> tuple[RunConfig, str]:
     kind = values.pop("kind", None)
     if kind not in ("train", "convert"):
         raise UserError(f"{path} has kind {kind!r}, allowed: 'train' or 'convert'")
-    return fields.build(RunConfig, values), kind
+    config = fields.build(RunConfig, values)
+    return dataclasses.replace(config, model=resolve(config.model)), kind
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -96,7 +100,8 @@ def refuse_differences(workdir: Path, config: RunConfig, kind: str, init_from: s
     """Raises UserError, with the fields, if `workdir` holds another run than the one that is asked for.
 
     Bookkeeping (FREE_BETWEEN_STARTS) may change. So may the place of the data: what they are is compared by their
-    fingerprint. A mask token that the file leaves open is the one that was chosen then.
+    fingerprint. A mask token that the file leaves open is the one that was chosen then, and so is a vocabulary that a
+    conversion has grown for it.
     """
     stored, stored_kind = read(workdir)
     if stored_kind != kind:
@@ -107,6 +112,11 @@ def refuse_differences(workdir: Path, config: RunConfig, kind: str, init_from: s
         if (name := text.split(" ", 1)[0]) not in FREE_BETWEEN_STARTS
         and name != "data.dir"
         and not (name == "model.mask_token_id" and config.model.mask_token_id is None)
+        and not (
+            name == "model.vocab_size"
+            and kind == "convert"
+            and stored.model.vocab_size == grown(config.model.vocab_size)
+        )
     ]
     source = (read_json(workdir / MANIFEST).get("init_from") or {}).get("source")
     if source != init_from:

@@ -18,12 +18,23 @@ from jaxlm.training.step import abstract_batch, jit_step
 
 
 @pytest.mark.parametrize(
-    ("file", "block_size"), [("configs/llama3_canon.py", 1), ("configs/dhara.py", 0), ("configs/dhara.py", 32)]
+    ("file", "block_size"),
+    [
+        ("configs/llama3_canon.py", 1),
+        ("configs/dhara.py", 0),
+        ("configs/dhara.py", 32),
+        ("configs/gpt2.py:32", 1),
+        ("configs/gemma3.py", 1),
+        ("configs/lfm2.py", 1),
+        ("configs/moe.py:active67m", 1),
+    ],
 )
 def test_the_study_step_lowers_for_cuda_and_tpu(file: str, block_size: int) -> None:
     """At full size, in bf16, with accumulation, as StableHLO for both platforms; nothing is compiled."""
     config = load_config(file, [], RunConfig)
-    execution = dataclasses.replace(config.execution, attention="xla", layers="scan", data_parallel=1)
+    execution = dataclasses.replace(
+        config.execution, attention="xla", layers="scan", experts="grouped", data_parallel=1
+    )
     model = build_model(config.model, execution)
     objective = build_objective(
         dataclasses.replace(config.objective, block_size=block_size),

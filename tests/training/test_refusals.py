@@ -140,9 +140,9 @@ def test_a_source_that_does_not_fit_is_refused(finished: Path, tiny: Callable[..
     run = tmp_path / "run"
     for config, kind, source, message in (
         (tiny(), "train", "nowhere", "'nowhere' does not exist"),
-        (tiny(), "train", str(tmp_path / "hf"), "is a Hugging Face directory; allowed for now: a jaxlm workdir"),
+        (tiny(), "train", str(tmp_path / "hf"), "is a Hugging Face directory; allowed here: a jaxlm workdir"),
         (tiny(), "train", f"{finished}@1", "has no checkpoint 1, allowed: 2"),
-        (tiny(model={"hidden_size": 48}), "train", str(finished), r"float32\[384, 32\], expected: float32\[384, 48\]"),
+        (tiny(model={"hidden_size": 48}), "train", str(finished), r"embedding/table \[384, 32\], allowed: \[384, 48\]"),
         (tiny(), "convert", str(finished), "objective.kind is 'causal', allowed: 'diffusion' for a conversion"),
         (
             tiny(objective={"kind": "diffusion"}, model={"rope_theta": 7.0}),
