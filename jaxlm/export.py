@@ -1,4 +1,7 @@
-"""`python -m jaxlm.export --workdir=DIR --out=DIR2`: a model as a Hugging Face directory that runs in PyTorch."""
+"""`python -m jaxlm.export --workdir=DIR --out=DIR2`: a model as a Hugging Face directory that runs in PyTorch.
+
+Where one of transformers' own classes is the model exactly, it is exported as that class; else with code of ours.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from jaxlm.trained import Trained
 
 VERIFICATION = "verification.json"  # in the workdir, for the report
+FORMATS = ("auto", "native", "jaxlm")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -25,6 +29,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--workdir", required=True, metavar="DIR", help="a workdir of train or convert")
     parser.add_argument("--out", required=True, metavar="DIR2", help="a new or empty directory")
     parser.add_argument("--step", type=int, metavar="N", help="which checkpoint; without it the newest")
+    parser.add_argument(
+        "--format",
+        default="auto",
+        choices=FORMATS,
+        help="native: a class of transformers; jaxlm: code that travels along; auto: native where it is the same model",
+    )
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
     parser.add_argument("--verify", action="store_true", help="load it with transformers and compare with jaxlm")
     parser.add_argument("--python", metavar="FILE", help="the interpreter that --verify uses; without it this one")
@@ -33,6 +43,7 @@ def main(argv: Sequence[str]) -> None:
         raise UserError(f"--python={args.python} belongs to --verify, allowed: with it")
 
     from jaxlm import trained as models
+    from jaxlm.release import tables
     from jaxlm.release.card import model_card
     from jaxlm.release.directory import Release, rounded, whole_or_nothing, write
     from jaxlm.release.expectation import expect
@@ -41,28 +52,16 @@ def main(argv: Sequence[str]) -> None:
 
     trained = models.load(args.workdir, args.step, "float32")
     trained = dataclasses.replace(trained, params=rounded(trained.params, args.dtype))
-    objective, origin, out = trained.config.objective, _origin(Path(args.workdir), trained), Path(args.out)
-    release = Release(
-        config=trained.config.model,
-        params=trained.params,
-        tokenizer=trained.tokenizer,
-        block_size=trained.structure.block_size,
-        shift=bool(objective.shift),
-        mask_epsilon=objective.eps if trained.mode == "diffusion" else None,
-        dtype=args.dtype,
-    )
+    # In a conversion the structure is that of the phase in which the checkpoint was made.
+    objective = dataclasses.replace(trained.config.objective, block_size=trained.structure.block_size)
+    config, origin, out = trained.model.config, _origin(Path(args.workdir), trained), Path(args.out)
+    target = tables.choose(config, objective, args.format)
+    release = Release(config, trained.params, trained.tokenizer, objective, target, args.dtype)
     with whole_or_nothing(out) as directory:
         write(release, model_card(release, origin), directory)
         if args.verify:
-            expected = expect(
-                trained.logits,
-                trained.generate,
-                trained.tokenizer,
-                release.config,
-                diffusion=release.is_diffusion,
-                parameters=origin.manifest["parameters"]["total"],
-            )
-            result = verify(directory, expected, args.python or sys.executable)
+            expected = expect(trained.logits, trained.generate, release, origin.manifest["parameters"]["total"])
+            result = verify(directory, release, expected, args.python or sys.executable)
             print("\n".join(result.lines()))
             if not result.passed:
                 raise RuntimeError(f"{out} was not written: transformers and jaxlm do not agree, see above")

@@ -76,23 +76,25 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | Path) -> Tokenizer:
-        """The tokenizer of a directory with `tokenizer.json`, jaxlm's or a Hugging Face one.
+        """The tokenizer of a directory with `tokenizer.json`, or GPT-2's `vocab.json` and `merges.txt`.
 
-        The end-of-text token is the `eos_token` of `tokenizer_config.json`, `<|endoftext|>` without one. Raises
-        UserError for a directory without a tokenizer, and for one that is not byte-level.
+        The end-of-text token is the `eos_token` of `tokenizer_config.json` or `special_tokens_map.json`,
+        `<|endoftext|>` without one. Raises UserError for a directory without a tokenizer, and for one that is not
+        byte-level.
         """
-        file = Path(directory) / "tokenizer.json"
-        if not file.is_file():
-            raise UserError(f"no tokenizer in {directory}, allowed: a directory with tokenizer.json")
-        settings = file.with_name("tokenizer_config.json")
         try:
-            backend = tokenizers.Tokenizer.from_file(str(file))
-            eos = json.loads(settings.read_text()).get("eos_token") if settings.is_file() else None
+            backend = _read_backend(Path(directory))
+            eos = _read_end_of_text(Path(directory))
+        except UserError:
+            raise
         except Exception as error:  # the library raises Exception itself
             raise UserError(f"no tokenizer in {directory}: {str(error).splitlines()[0]}") from None
         if not _is_byte_level(json.loads(backend.to_str()).get("decoder")):
-            raise UserError(f"{file} is not byte-level, allowed: byte-level BPE (as GPT-2's), whose tokens are bytes")
-        return cls(backend, (eos["content"] if isinstance(eos, dict) else eos) or END_OF_TEXT)
+            raise UserError(
+                f"the tokenizer of {directory} is not byte-level, allowed: byte-level BPE (as GPT-2's), whose tokens "
+                "are bytes"
+            )
+        return cls(backend, eos)
 
     def save(self, directory: str | Path) -> None:
         """Writes the files from which transformers' AutoTokenizer (4.57 and 5) makes this tokenizer, padding left."""
@@ -114,9 +116,13 @@ class Tokenizer:
         return self._backend.encode(text, add_special_tokens=False).ids
 
     def encode_prompt(self, text: str) -> list[int]:
-        """`encode`, but an end-of-text token that is spelt out becomes that token, as in transformers' tokenizers."""
+        """`encode` as transformers' tokenizers do: an end-of-text token that is spelt out becomes that token.
+
+        A tokenizer that begins every text with a token of its own does so here; ours and GPT-2's add none.
+        """
         first, *rest = text.split(self.end_of_text)
-        return self.encode(first) + [i for piece in rest for i in (self.end_of_text_id, *self.encode(piece))]
+        begun = self._backend.encode(first, add_special_tokens=True).ids
+        return begun + [i for piece in rest for i in (self.end_of_text_id, *self.encode(piece))]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text, on all cores."""
@@ -158,6 +164,26 @@ def _backend(vocab: dict[str, int], merges: list[tuple[str, str]]) -> tokenizers
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([tokenizers.AddedToken(END_OF_TEXT, special=True, normalized=False)])
     return backend
+
+
+def _read_backend(directory: Path) -> tokenizers.Tokenizer:
+    if (file := directory / "tokenizer.json").is_file():
+        return tokenizers.Tokenizer.from_file(str(file))
+    vocab, merges = directory / "vocab.json", directory / "merges.txt"
+    if not (vocab.is_file() and merges.is_file()):
+        raise UserError(f"no tokenizer in {directory}, allowed: a directory with tokenizer.json")
+    tokens: dict[str, int] = json.loads(vocab.read_text("utf-8"))
+    if END_OF_TEXT not in tokens:
+        raise UserError(f"{vocab} has no token {END_OF_TEXT!r}, allowed: one with an end-of-text token")
+    lines = (line.partition(" ") for line in merges.read_text("utf-8").split("\n") if not line.startswith("#version"))
+    return _backend(tokens, [(left, right) for left, _, right in lines if left])
+
+
+def _read_end_of_text(directory: Path) -> str:
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (file := directory / name).is_file() and (eos := json.loads(file.read_text("utf-8")).get("eos_token")):
+            return str(eos["content"] if isinstance(eos, dict) else eos)
+    return END_OF_TEXT
 
 
 def _is_byte_level(decoder: dict | None) -> bool:

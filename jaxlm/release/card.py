@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlm.config import CANON_POSITIONS, RunConfig
+from jaxlm.config import RunConfig
+from jaxlm.model_config import CANON_POSITIONS, ModelConfig
 from jaxlm.release.directory import Release
 
 WRITES = {False: "autoregressive", True: "masked diffusion"}
 PLACES = ("before attention", "on queries, keys and values", "before the feed-forward", "inside the feed-forward")
+NORMS = {"rms": "RMSNorm", "rms_unit_offset": "RMSNorm with 1 + w", "layer": "LayerNorm"}
+POSITIONS = {"rope": "rotary", "learned": "learned", "none": "none"}
+FEED_FORWARDS = {"swiglu": "SwiGLU", "geglu": "GeGLU", "gelu": "GELU"}
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Origin:
       config: of the run.
       kind: "train" or "convert".
       step: of the checkpoint.
-      manifest: versions, git revision, parameter counts, hashes of data and tokenizer.
+      manifest: versions, git revision, parameter counts, hashes of data and tokenizer; `source` of an imported model.
       validation: the line of metrics.jsonl that evaluates this very step, if there is one.
       data: the fingerprint of the data, if the run's data directory is still there and still the same.
       statistics: its statistics, likewise.
@@ -35,57 +39,69 @@ class Origin:
     data: Mapping[str, Any] | None
     statistics: Mapping[str, Any] | None
 
+    @property
+    def imported(self) -> bool:
+        """Whether somebody else trained the model."""
+        return self.manifest.get("source") is not None
+
 
 def model_card(release: Release, origin: Origin) -> str:
     """README.md with the metadata that the Hugging Face hub reads."""
+    made = (_source(origin),) if origin.imported else (_data(origin), _training(origin))
     sections = (
-        _metadata(release),
+        _metadata(release, origin),
         _model(release, origin),
         _usage(release),
-        _data(origin),
-        _training(origin),
+        *made,
         _evaluation(release, origin),
         _limitations(release),
     )
     return "\n\n".join(sections) + "\n"
 
 
-def _metadata(release: Release) -> str:
+def _metadata(release: Release, origin: Origin) -> str:
     tags = ["jaxlm", "text-generation", *(["diffusion", "masked-diffusion"] if release.is_diffusion else ["causal-lm"])]
     tags += ["canon"] if release.config.canon_set else []
-    lines = ["license: apache-2.0", "library_name: transformers", "pipeline_tag: text-generation", "tags:"]
+    # What may be done with an imported model is not for us to say.
+    lines = [] if origin.imported else ["license: apache-2.0"]
+    lines += ["library_name: transformers", "pipeline_tag: text-generation", "tags:"]
     return "\n".join(["---", *lines, *(f"  - {tag}" for tag in tags), "---"])
 
 
 def _model(release: Release, origin: Origin) -> str:
     c, counts = release.config, origin.manifest["parameters"]
-    canon = [f"{place} ({PLACES[CANON_POSITIONS.index(place)]})" for place in c.canon_set]
     reading = {
         0: "Every position sees every other.",
         1: "Every position sees itself and what is on its left.",
-    }.get(release.block_size, f"Every position sees its own block of {release.block_size} and the blocks on its left.")
+    }.get(
+        block := release.objective.block_size or 0,
+        f"Every position sees its own block of {block} and the blocks on its left.",
+    )
+    active = f", {counts['active']:,} at work for a token" if c.num_experts else ""
     rows = [
-        ("parameters", f"{counts['total']:,}, of them {counts['non_embedding']:,} outside the embedding"),
-        ("layers", f"{c.num_layers} of width {c.hidden_size}, feed-forward {c.intermediate_size} (SwiGLU)"),
-        (
-            "attention",
-            f"{c.num_heads} query heads, {c.num_kv_heads} key and value heads of {c.head_dim}, rotary positions",
-        ),
-        ("window", f"{c.sliding_window} positions in the L layers of {c.layer_kinds}" if c.sliding_window else "none"),
-        ("Canon layers", f"{c.canon_kernel} taps, {', '.join(canon)}" if canon else "none"),
+        ("parameters", f"{counts['total']:,}, of them {counts['non_embedding']:,} outside the embedding{active}"),
+        *_parts(c),
         ("context", f"{c.max_positions} positions"),
         ("vocabulary", f"{release.tokenizer.vocab_size} tokens, {c.vocab_size} rows"),
         ("head", "the embedding" if c.tie_embeddings else "a matrix of its own"),
         ("weights", release.dtype),
     ]
-    if release.is_diffusion:
+    if release.is_diffusion and c.mask_token_id in range(release.tokenizer.vocab_size):
+        rows.append(("mask token", f"id {c.mask_token_id}, which is also a token of the tokenizer"))
+    elif release.is_diffusion:
         rows.append(("mask token", f"id {c.mask_token_id}, no token of the tokenizer"))
+    by = "read by jaxlm" if origin.imported else "trained with jaxlm"
+    base = (
+        ""
+        if origin.imported
+        else "It is a base model: it goes on with a text, and was not trained to follow instructions."
+    )
     return "\n".join(
         [
             f"# A {WRITES[release.is_diffusion]} language model of {counts['total']:,} parameters",
             "",
-            f"Family `{c.family}`, trained with jaxlm (JAX) and exported to PyTorch. {reading}",
-            "It is a base model: it goes on with a text, and was not trained to follow instructions.",
+            f"Family `{c.family}`, {by} (JAX) and exported to PyTorch. {reading}",
+            *([base] if base else []),
             "",
             "| | |",
             "|---|---|",
@@ -94,7 +110,33 @@ def _model(release: Release, origin: Origin) -> str:
     )
 
 
+def _parts(c: ModelConfig) -> list[tuple[str, str]]:
+    """What the layers are made of."""
+    canon = [f"{place} ({PLACES[CANON_POSITIONS.index(place)]})" for place in c.canon_set]
+    repeats = f", each run {c.layer_repeats} times in a row" if c.layer_repeats > 1 else ""
+    feed_forward = f"{c.intermediate_size} ({FEED_FORWARDS[c.feed_forward]})"
+    if c.num_experts:
+        shared = f", {c.num_shared_experts} more for every token" if c.num_shared_experts else ""
+        feed_forward = f"{c.num_experts} experts of {feed_forward}, {c.experts_per_token} for a token{shared}"
+    rows = [
+        ("layers", f"{c.num_layers} of width {c.hidden_size}{repeats}, feed-forward {feed_forward}"),
+        ("norms", NORMS[c.norm] + (", of query and key heads too" if c.qk_norm else "")),
+        (
+            "attention",
+            f"{c.num_heads} query heads, {c.num_kv_heads} key and value heads of {c.head_dim}, "
+            f"{POSITIONS[c.positions]} positions",
+        ),
+        ("window", f"{c.sliding_window} positions in the L layers of {c.layer_kinds}" if c.sliding_window else "none"),
+        ("Canon layers", f"{c.canon_kernel} taps, {', '.join(canon)}" if canon else "none"),
+    ]
+    if "C" in c.layer_kinds:
+        rows.append(("short convolutions", f"{c.conv_kernel} taps, in place of attention in the C of {c.layer_kinds}"))
+    return rows
+
+
 def _usage(release: Release) -> str:
+    trust = ", trust_remote_code=True" if release.format.remote_code else ""
+    pads = "Pads go on the left and are told by `attention_mask` alone: without one, every id is text."
     more = "Sampling arguments and the cache are those of transformers; `do_sample=False` is greedy."
     if release.is_diffusion:
         more = (
@@ -103,13 +145,21 @@ def _usage(release: Release) -> str:
             "given), `block_size=B` fills blocks of B from left to right. `do_sample=False` takes the likeliest "
             "tokens. What follows the first end of text is replaced by `pad_token_id`."
         )
+    runs = "The code in this directory runs in transformers 4.57 and 5."
+    if not release.format.remote_code:
+        runs = f"It is a plain `{release.class_name}`, which transformers 4.57 and 5 run without any other code."
+        pads = "Pads go on the left, and `attention_mask` tells which they are. Ids that are no text are suppressed."
+    if release.format.pads_since > (4, 57):
+        pads += (
+            f" Batches with pads, and the cache after short prompts, need transformers {release.format.pads_since[0]}."
+        )
     return f"""## Usage
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained(DIRECTORY, trust_remote_code=True)
-model = AutoModelForCausalLM.from_pretrained(DIRECTORY, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(DIRECTORY{trust})
+model = AutoModelForCausalLM.from_pretrained(DIRECTORY{trust})
 
 inputs = tokenizer(["Returns the sum of", "If True, the"], return_tensors="pt", padding=True)
 ids = model.generate(
@@ -119,8 +169,20 @@ ids = model.generate(
 print(tokenizer.batch_decode(ids, skip_special_tokens=True))
 ```
 
-The code in this directory runs in transformers 4.57 and 5. {more}
-Pads go on the left and are told by `attention_mask` alone: without one, every id is text."""
+{runs} {more}
+{pads}"""
+
+
+def _source(origin: Origin) -> str:
+    source = origin.manifest["source"]
+    return "\n".join(
+        [
+            "## Where it comes from",
+            "",
+            f"jaxlm did not train this model. It read a `{source['class']}` whose file of weights has the SHA-256",
+            f"`{source['weights_sha256']}`; its licence and its limits are those of that model.",
+        ]
+    )
 
 
 def _data(origin: Origin) -> str:
@@ -146,7 +208,7 @@ def _training(origin: Origin) -> str:
     config, train, optimizer = origin.config, origin.config.train, origin.config.optimizer
     lines = ["## Training", ""]
     if init := origin.manifest.get("init_from"):
-        lines.append(f"Went on from the parameters of another run, at its step {init['step']:,}.")
+        lines.append(f"Went on from the parameters of another model, at its step {init['step']:,}.")
     if origin.kind == "convert":
         convert = config.convert
         sizes = ", ".join(map(str, convert.block_sizes))

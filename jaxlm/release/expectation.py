@@ -7,22 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from jaxlm.config import ModelConfig
+from jaxlm.release.directory import Release
 
 PROMPTS = ("Returns the sum of", "If True, the", "An", "Computes the gradient of a function with respect to its")
 ROWS, POSITIONS, NEW_TOKENS = 4, 128, 64
-
-
-class Encoder(Protocol):
-    """A tokenizer."""
-
-    vocab_size: int
-
-    def encode(self, text: str) -> list[int]: ...
 
 
 @dataclass(frozen=True)
@@ -65,24 +57,17 @@ VARIANTS: dict[bool, tuple[dict[str, Any], ...]] = {False: ({"use_cache": True},
 
 
 def expect(
-    logits: Callable[[np.ndarray], Any],
-    generate: Callable[..., Sequence[Any]],
-    tokenizer: Encoder,
-    config: ModelConfig,
-    *,
-    diffusion: bool,
-    parameters: int,
+    logits: Callable[[np.ndarray], Any], generate: Callable[..., Sequence[Any]], release: Release, parameters: int
 ) -> Expected:
     """Asks a model for logits of random tokens and for continuations of PROMPTS at temperature 0.
 
     Args:
       logits: token ids [B, T] to fp32 [B, T, V]; `logits` of what `jaxlm.load` returns.
       generate: its `generate`.
-      tokenizer: its tokenizer.
-      config: its architecture.
-      diffusion: whether it writes by denoising.
+      release: the same model, as it is released.
       parameters: how many numbers it has.
     """
+    config, tokenizer, diffusion = release.config, release.tokenizer, release.is_diffusion
     random = np.random.default_rng(0)
     # Longer than any window, as far as the context allows, or a wrong window would go unnoticed.
     length = min(config.max_positions, max(POSITIONS, 3 * config.sliding_window))
@@ -90,7 +75,7 @@ def expect(
     if diffusion:
         assert config.mask_token_id is not None  # the objective has seen to it
         tokens_BT = np.where(random.random(tokens_BT.shape) < 0.5, config.mask_token_id, tokens_BT)
-    prompt_ids = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    prompt_ids = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
     new = min(NEW_TOKENS, config.max_positions - max(map(len, prompt_ids)))
     # An end of text, if one comes early, would leave little to compare.
     written = [out.token_ids for out in generate(PROMPTS, max_new_tokens=new, ignore_eos=True)]

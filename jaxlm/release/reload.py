@@ -32,17 +32,19 @@ def main(directory: str, questions_path: str, answers_path: str) -> None:
     with open(questions_path, encoding="utf-8") as file:
         questions = json.load(file)
     transformers.utils.logging.disable_progress_bar()
+    trust = {"trust_remote_code": True} if questions["remote_code"] else {}
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        directory, trust_remote_code=True, dtype=torch.float32, output_loading_info=True
+        directory, dtype=torch.float32, output_loading_info=True, **trust
     )
     model, info = loaded
-    tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(directory, **trust)
     with torch.no_grad():
         logits_BTV = model(torch.tensor(questions["tokens"])).logits
     np.save(f"{answers_path}.npy", logits_BTV.numpy(), allow_pickle=False)
     answers = {
         "transformers": transformers.__version__,
         "torch": torch.__version__,
+        "class": type(model).__name__,
         "loading": {name: sorted(map(str, problems)) for name, problems in info.items() if problems},
         "tied": model.get_input_embeddings().weight.data_ptr() == model.lm_head.weight.data_ptr(),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ def make(tokenizer: Tokenizer) -> Callable[..., Trained]:
             for path, leaf in paths(built.abstract_params())
         }
         tree = from_paths({path: jax.numpy.asarray(value, jax.numpy.float32) for path, value in params.items()})
-        return Trained(built, tree, tokenizer, config, "train", 4)
+        return Trained(built, tree, tokenizer, dataclasses.replace(config, model=built.config), "train", 4)
 
     return build
 

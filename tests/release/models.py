@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+from jaxlm.release import tables
 from jaxlm.release.card import Origin, model_card
 from jaxlm.release.directory import Release, rounded, write
 from jaxlm.trained import Trained
@@ -23,9 +25,19 @@ TINY = {
     "canon_set": "AC",
 }
 
-# One model for each thing that could be wrong in PyTorch alone: every Canon option, windows, heads, readings.
+# One model for each thing that could be wrong in our code in PyTorch alone: Canon options, windows, heads, readings.
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "llama3, untied": ({"family": "llama3", "canon_set": "", "tie_embeddings": False}, {}),
+    "layers that run twice, normed heads, two rotary bases": (
+        {
+            "layer_repeats": 2,
+            "qk_norm": True,
+            "layer_pattern": "GL",
+            "sliding_window": 5,
+            "rope_theta_local": 99.0,
+        },
+        {},
+    ),
     "everything Canon can be, with windows": (
         {"canon_set": "ABCD", "canon_bias": True, "canon_activation": True, "layer_pattern": "GL", "sliding_window": 5},
         {},
@@ -41,18 +53,24 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "diffusion in blocks": ({"canon_set": "AB"}, {"kind": "diffusion", "block_size": 8}),
 }
 
+# One model for each of transformers' own classes.
+PLAIN = {"canon_set": ""}
+NATIVE: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": PLAIN | {"family": "minimind", "use_bias": True},
+    "Qwen3ForCausalLM": PLAIN | {"family": "qwen3", "num_heads": 6, "tie_embeddings": False},
+    "GPT2LMHeadModel": PLAIN | {"family": "gpt2", "num_kv_heads": 4, "head_dim": 8, "mask_token_id": 3},
+    "Gemma3ForCausalLM": PLAIN | {"family": "gemma3", "layer_pattern": "LG", "sliding_window": 9, "query_scalar": 7.0},
+    "Lfm2ForCausalLM": PLAIN | {"family": "lfm2", "layer_pattern": "CGC"},
+    "MixtralForCausalLM": PLAIN | {"family": "moe", "intermediate_size": 20},
+    "Qwen3MoeForCausalLM": PLAIN | {"family": "moe", "qk_norm": True, "normalize_experts": False, "num_experts": 5},
+}
 
-def release_of(trained: Trained, dtype: str = "float32") -> Release:
-    objective = trained.config.objective
-    return Release(
-        config=trained.config.model,
-        params=rounded(trained.params, dtype),
-        tokenizer=trained.tokenizer,
-        block_size=trained.structure.block_size,
-        shift=bool(objective.shift),
-        mask_epsilon=objective.eps if trained.mode == "diffusion" else None,
-        dtype=dtype,
-    )
+
+def release_of(trained: Trained, dtype: str = "float32", kind: str = "jaxlm") -> Release:
+    config = trained.config.model
+    objective = dataclasses.replace(trained.config.objective, block_size=trained.structure.block_size)
+    target = tables.choose(config, objective, kind)
+    return Release(config, rounded(trained.params, dtype), trained.tokenizer, objective, target, dtype)
 
 
 def origin_of(trained: Trained, **changes: Any) -> Origin:
@@ -69,8 +87,8 @@ def origin_of(trained: Trained, **changes: Any) -> Origin:
     return Origin(**(fields | changes))
 
 
-def export(trained: Trained, out: Path, dtype: str = "float32") -> Path:
-    release = release_of(trained, dtype)
+def export(trained: Trained, out: Path, dtype: str = "float32", kind: str = "jaxlm") -> Path:
+    release = release_of(trained, dtype, kind)
     out.mkdir()
     write(release, model_card(release, origin_of(trained)), out)
     return out

@@ -19,7 +19,7 @@ from jaxlm.data.prepare import prepare
 from jaxlm.errors import UserError
 from jaxlm.release.directory import remote_files
 from jaxlm.training.loop import train
-from tests.release.models import TINY
+from tests.release.models import NATIVE, TINY, export
 
 FILES = {
     "README.md",
@@ -130,6 +130,11 @@ def test_an_export_needs_no_pytorch(runs: dict[str, Path], tmp_path: Path) -> No
         (["--workdir={ar}", "--out={ar}/config.json/hf"], "cannot be made"),
         (["--workdir={ar}", "--out={out}", "--step=7"], "no checkpoint 7, allowed: 2"),
         (["--workdir={ar}", "--out={out}", "--dtype=int8"], "int8"),
+        (
+            ["--workdir={ar}", "--out={out}", "--format=native"],
+            "--format=native .* LlamaForCausalLM: model.canon_set is",
+        ),
+        (["--workdir={ar}", "--out={out}", "--format=gguf"], "gguf"),
         (["--workdir={ar}", "--out={out}", "--python=x"], "--python=x belongs to --verify"),
         (["--workdir={ar}", "--out={out}", "--verify", "--python={out}/python"], "cannot be run"),
     ],
@@ -163,6 +168,39 @@ def test_an_empty_directory_may_be_filled(runs: dict[str, Path], tmp_path: Path)
     assert (tmp_path / "hf" / "config.json").is_file()
 
 
+def test_a_class_of_transformers_needs_no_code(make: Callable, tmp_path: Path) -> None:
+    trained = make(NATIVE["GPT2LMHeadModel"])
+    out = export(trained, tmp_path / "hf", kind="auto")
+    assert {file.name for file in out.iterdir()} == {name for name in FILES if not name.endswith(".py")}
+    config = json.loads((out / "config.json").read_text())
+    assert (config["architectures"], config["model_type"]) == (["GPT2LMHeadModel"], "gpt2")
+    assert "auto_map" not in config
+    # Neither the mask nor an id outside the tokenizer is text.
+    outside = range(trained.tokenizer.vocab_size, trained.config.model.vocab_size)
+    generation = json.loads((out / "generation_config.json").read_text())
+    assert generation["suppress_tokens"] == [3, *outside]
+    card = (out / "README.md").read_text()
+    assert "trust_remote_code" not in card
+    assert "a plain `GPT2LMHeadModel`" in card
+    assert "| norms | LayerNorm |" in card
+    assert "4 key and value heads of 8, learned positions" in card
+    assert "feed-forward 48 (GELU)" in card
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("Gemma3ForCausalLM", ["RMSNorm with 1 + w, of query and key heads too", "9 positions in the L layers of LGL"]),
+        ("Lfm2ForCausalLM", ["3 taps, in place of attention in the C of CGC", "need transformers 5"]),
+        ("MixtralForCausalLM", ["feed-forward 4 experts of 20 (SwiGLU), 2 for a token", "at work for a token"]),
+    ],
+)
+def test_the_card_tells_what_the_layers_are_made_of(make: Callable, tmp_path: Path, name: str, lines: list) -> None:
+    card = (export(make(NATIVE[name]), tmp_path / "hf", kind="native") / "README.md").read_text()
+    for line in lines:
+        assert line in card
+
+
 def test_the_remote_code_knows_nothing_of_jaxlm() -> None:
     files = remote_files()
     assert {file.name for file in files} == {name for name in FILES if name.endswith(".py")}
@@ -181,5 +219,3 @@ def test_a_release_is_refused_before_anything_is_written(make: Callable) -> None
     release = release_of(make(None, {"kind": "diffusion"}))
     with pytest.raises(UserError, match="model.mask_token_id is None"):
         dataclasses.replace(release, config=dataclasses.replace(release.config, mask_token_id=None))
-    with pytest.raises(UserError, match="has no export"):
-        dataclasses.replace(release, config=dataclasses.replace(release.config, family="mamba"))

@@ -16,8 +16,12 @@ class JaxlmConfig(PretrainedConfig):
         hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim: as in
             Llama, like hidden_act, max_position_embeddings, rope_theta, rms_norm_eps, initializer_range and
             tie_word_embeddings.
+        family: its name in jaxlm; documentation, the fields say what it is.
+        qk_norm: whether each query and key head is normed before it is rotated.
         layer_pattern: one letter a layer, G attends to the whole sequence, L to a window.
+        layer_repeats: times that each layer runs, in a row, with the same weights.
         sliding_window: W; an L layer sees fewer than W positions away. None without L layers.
+        rope_theta_local: the rotary base of L layers; None for `rope_theta`.
         canon_set: where short convolutions sit, any of A (before attention), B (on q, k, v), C (before the
             feed-forward), D (inside it).
         canon_kernel, canon_residual, canon_bias, canon_activation: taps, whether the input is added, a bias, and SiLU.
@@ -46,8 +50,12 @@ class JaxlmConfig(PretrainedConfig):
         rms_norm_eps=1e-6,
         initializer_range=0.02,
         tie_word_embeddings=True,
+        family="llama3",
+        qk_norm=False,
         layer_pattern="G",
+        layer_repeats=1,
         sliding_window=None,
+        rope_theta_local=None,
         canon_set="",
         canon_kernel=4,
         canon_residual=True,
@@ -85,8 +93,12 @@ class JaxlmConfig(PretrainedConfig):
         self.rope_theta = rope_theta
         self.rms_norm_eps = rms_norm_eps
         self.initializer_range = initializer_range
+        self.family = family
+        self.qk_norm = qk_norm
         self.layer_pattern = layer_pattern
+        self.layer_repeats = layer_repeats
         self.sliding_window = sliding_window
+        self.rope_theta_local = rope_theta if rope_theta_local is None else rope_theta_local
         self.canon_set = canon_set
         self.canon_kernel = canon_kernel
         self.canon_residual = canon_residual

@@ -24,15 +24,16 @@ from .generation_jaxlm import JaxlmCausalGenerationMixin, JaxlmDiffusionGenerati
 class Reading:
     """What every layer needs to know of the sequence.
 
-    cos, sin: [B or 1, 1, b, H/2], fp32. visible: by kind of layer, bool [B or 1, 1, b, S], which keys a query sees.
-    real_Bb1: bool [B, b, 1], False at pads; None without padding. cache: None when the whole sequence is read at once.
+    rotation: by kind of layer, cosines and sines, [B or 1, 1, b, H/2], fp32. visible: by kind of layer, bool
+    [B or 1, 1, b, S], which keys a query sees. real_Bb1: bool [B, b, 1], False at pads; None without padding. cache:
+    None when the whole sequence is read at once. run: how often the present layer has run before.
     """
 
-    cos: torch.Tensor
-    sin: torch.Tensor
+    rotation: dict
     visible: dict
     real_Bb1: torch.Tensor | None
     cache: JaxlmCache | None
+    run: int = 0
 
 
 def read(config, batch, length, attention_mask, cache, device):
@@ -58,18 +59,20 @@ def read(config, batch, length, attention_mask, cache, device):
     # A pad sees itself, whoever else it sees, for a softmax over nothing is not a number.
     itself = index_S == index_S[past:, None]
     keep = [s if real_BS is None else (s & real_BS[:, None, :]) | itself for s in (seen, local)]
-    half = config.head_dim // 2
-    frequency = config.rope_theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
-    angle = position_BS[:, None, past:, None].float() * frequency
+    half, rotation = config.head_dim // 2, {}
+    for kind, theta in (("G", config.rope_theta), ("L", config.rope_theta_local)):
+        frequency = theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+        angle = position_BS[:, None, past:, None].float() * frequency
+        rotation[kind] = (angle.cos(), angle.sin())
     real_Bb1 = None if real_BS is None else real_BS[:, past:, None]
-    return Reading(angle.cos(), angle.sin(), {k: v[:, None] for k, v in zip("GL", keep, strict=True)}, real_Bb1, cache)
+    return Reading(rotation, {k: v[:, None] for k, v in zip("GL", keep, strict=True)}, real_Bb1, cache)
 
 
-def rotate(x_BNbH, reading):
+def rotate(x_BNbH, rotation):
     """Turns the pairs (i, i + H/2) of each head by its position, in fp32."""
     first, second = x_BNbH.float().chunk(2, dim=-1)
-    turned = (first * reading.cos - second * reading.sin, second * reading.cos + first * reading.sin)
-    return torch.cat(turned, dim=-1).to(x_BNbH.dtype)
+    cos, sin = rotation
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x_BNbH.dtype)
 
 
 class JaxlmRMSNorm(nn.Module):
@@ -101,7 +104,7 @@ class JaxlmCanon(nn.Module):
         if reading.cache is None:
             inputs = F.pad(x_BbC, (0, 0, self.reach, 0))
         else:
-            inputs = reading.cache.slide(self.name, x_BbC, self.reach)
+            inputs = reading.cache.slide(f"{reading.run}.{self.name}", x_BbC, self.reach)
         # A few shifted products: Conv1d itself, on so few taps, takes several times as long.
         length, weight_kC = x_BbC.shape[1], self.conv.weight[:, 0].T
         y_BbC = sum(inputs[:, j : j + length] * weight_kC[j] for j in reversed(range(self.reach + 1)))
@@ -128,23 +131,27 @@ class JaxlmAttention(nn.Module):
         self.k_proj = nn.Linear(D, keys, bias=False)
         self.v_proj = nn.Linear(D, keys, bias=False)
         self.o_proj = nn.Linear(queries, D, bias=False)
+        self.q_norm = JaxlmRMSNorm(self.width, config.rms_norm_eps) if config.qk_norm else None
+        self.k_norm = JaxlmRMSNorm(self.width, config.rms_norm_eps) if config.qk_norm else None
         self.canon_b_q = canon_or_none(config, "B", queries, f"{layer}.b_q")
         self.canon_b_k = canon_or_none(config, "B", keys, f"{layer}.b_k")
         self.canon_b_v = canon_or_none(config, "B", keys, f"{layer}.b_v")
-        self.layer, self.kind = layer, config.layer_kinds[layer]
+        self.kind, self.first_cache = config.layer_kinds[layer], layer * config.layer_repeats
         self.groups = config.num_attention_heads // config.num_key_value_heads
 
-    def _heads(self, x_BbD, project, canon, reading):
+    def _heads(self, x_BbD, project, canon, norm, reading):
         y = project(x_BbD)
         y = y if canon is None else canon(y, reading)
-        return y.unflatten(-1, (-1, self.width)).transpose(1, 2)
+        y_BNbH = y.unflatten(-1, (-1, self.width)).transpose(1, 2)
+        return y_BNbH if norm is None else norm(y_BNbH)
 
     def forward(self, x_BbD, reading):
-        q_BNbH = rotate(self._heads(x_BbD, self.q_proj, self.canon_b_q, reading), reading)
-        k_BKSH = rotate(self._heads(x_BbD, self.k_proj, self.canon_b_k, reading), reading)
-        v_BKSH = self._heads(x_BbD, self.v_proj, self.canon_b_v, reading)
+        rotation = reading.rotation[self.kind]
+        q_BNbH = rotate(self._heads(x_BbD, self.q_proj, self.canon_b_q, self.q_norm, reading), rotation)
+        k_BKSH = rotate(self._heads(x_BbD, self.k_proj, self.canon_b_k, self.k_norm, reading), rotation)
+        v_BKSH = self._heads(x_BbD, self.v_proj, self.canon_b_v, None, reading)
         if reading.cache is not None:
-            k_BKSH, v_BKSH = reading.cache.update(k_BKSH, v_BKSH, self.layer)
+            k_BKSH, v_BKSH = reading.cache.update(k_BKSH, v_BKSH, self.first_cache + reading.run)
         k_BNSH, v_BNSH = (t.repeat_interleave(self.groups, dim=1) for t in (k_BKSH, v_BKSH))
         out_BNbH = F.scaled_dot_product_attention(q_BNbH, k_BNSH, v_BNSH, attn_mask=reading.visible[self.kind])
         return self.o_proj(out_BNbH.transpose(1, 2).flatten(2))
@@ -239,7 +246,8 @@ class JaxlmModel(JaxlmPreTrainedModel):
         reading = read(self.config, *input_ids.shape, attention_mask, cache, input_ids.device)
         x_BbD = self.embed_tokens(input_ids)
         for layer in self.layers:
-            x_BbD = layer(x_BbD, reading)
+            for reading.run in range(self.config.layer_repeats):
+                x_BbD = layer(x_BbD, reading)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x_BbD), **{CACHE_NAME: cache})
 
 
