@@ -8,8 +8,7 @@ tokens over 40 % of them, then the whole window of 1,024 as one block, plain mas
 first id outside the tokenizer, 50257 of 50304 rows. Blocks and order are LLaDA2.0's (arXiv 2512.15745); the shares, the
 peak rate of 3e-4 (DiffuGPT's) and its cosine are jaxlm's convention, since neither LLaDA2.0 nor the study prints them.
 
-With `train` in place of `convert` and no --init_from it is the study's diffusion model from scratch; set
---config.train.total_tokens=1B --config.train.learning_rate=5e-4 for that.
+The same model from scratch, on 1B tokens, is configs/dllm_canon.py.
 
 Expected: 579.06 MFLOP a token (6 N and full attention), about twice that in the block phases, which run the window
 noisy and clean: 28 minutes on an A40 at 30 % MFU, 4 minutes on an H200. The study took 1.8 hours on an A40.
@@ -22,8 +21,7 @@ from jaxlm import config
 
 def get_config() -> ml_collections.ConfigDict:
     run = config.run()
-    run.model.family = "llama3_canon"
-    run.model.canon_set = "AC"
+    run.model.family = "dhara"
     run.objective.kind = "diffusion"
     run.convert.block_sizes = (1, 4, 32, 64)
     run.convert.warmup_share = 0.4

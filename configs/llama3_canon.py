@@ -22,7 +22,6 @@ from jaxlm import config
 def get_config() -> ml_collections.ConfigDict:
     run = config.run()
     run.model.family = "llama3_canon"
-    run.model.canon_set = "AC"
     run.train.total_tokens = 1_000_000_000
     run.train.batch_tokens = 122_880
     run.train.micro_batch = 24

@@ -22,8 +22,7 @@ from jaxlm import config
 def get_config() -> ml_collections.ConfigDict:
     run = config.run()
     run.data.dir = os.path.join(os.environ.get("JAXLM_RUNS", "runs"), "quickstart", "data")
-    run.model.family = "llama3_canon"
-    run.model.canon_set = "AC"
+    run.model.family = "dhara"
     run.model.vocab_size = 4_224
     run.model.num_layers = 4
     run.model.hidden_size = 192
