@@ -16,9 +16,11 @@ COMMANDS = {
     "evaluate": "validation loss, bits per byte, baselines",
     "generate": "text from a model",
     "export": "a Hugging Face directory",
+    "import_hf": "a Hugging Face model as a workdir",
     "size": "parameters, FLOPs and memory of a configuration",
     "compile": "does the training step fit a GPU that is not here?",
     "fingerprint": "what must be equal on every machine",
+    "benchmark": "speed beside PyTorch on this CPU",
     "report": "runs beside one another, with pictures",
     "list": "families, sources of text and configs",
 }
