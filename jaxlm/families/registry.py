@@ -83,6 +83,11 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
             f"model.layer_pattern is {config.layer_pattern!r}, allowed: no {min(strange)} for model.family "
             f"{config.family!r}, whose blocks are {' and '.join(block.kinds)}"
         )
+    if config.use_bias and "C" in config.layer_kinds:
+        raise UserError("model.use_bias is True, allowed: False with C layers in model.layer_pattern")
+    for name in ("rope_theta", "rope_theta_local"):
+        if 0 < getattr(config, name) < 1:
+            raise UserError(f"model.{name} is {getattr(config, name)}, allowed: at least 1, or 0 for the family's")
     if config.canon_set and not block.takes_canon:
         raise UserError(
             f"model.canon_set is {config.canon_set!r}, allowed: '' for model.family {config.family!r}, "
@@ -94,6 +99,13 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
         )
     if config.num_experts and not config.experts_per_token:
         raise UserError(f"model.experts_per_token is 0, allowed: 1 to model.num_experts = {config.num_experts}")
+    if config.num_experts == 1 or (config.experts_per_token == 1 and config.normalize_experts):
+        # Its weight would be 1 whatever the scores are.
+        raise UserError(
+            f"model.num_experts is {config.num_experts} with model.experts_per_token {config.experts_per_token} and "
+            f"model.normalize_experts {config.normalize_experts}, allowed: at least two experts, and False for one a "
+            "token, so that the router can learn"
+        )
     if config.rope_theta_local and "L" not in config.layer_pattern:
         raise UserError(
             f"model.rope_theta_local is {config.rope_theta_local}, allowed: 0 without L layers in model.layer_pattern "

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxlm.config import ExecutionConfig
+from jaxlm.errors import UserError
 from jaxlm.layers.linear import Embedding
 from jaxlm.layers.norms import norm
 from jaxlm.layers.reading import Cache, Reading
@@ -76,10 +77,17 @@ class Trunk(nnx.Module):
     ) -> tuple[jax.Array, Losses]:
         """int32 [B, T] to [B, T, D], and the auxiliary losses of the rows, each the mean over the blocks.
 
-        With two streams T = 2L and the segments are those of both halves.
+        With two streams T = 2L and the segments are those of both halves. Raises UserError for a row that is longer
+        than the learned positions, if there are any.
         """
         length = tokens_BT.shape[1] // structure.streams
         if segments_BT is None:
+            if self.positions is not None and length > self.positions.table.shape[0]:
+                # A lookup past the end would quietly give the last row.
+                raise UserError(
+                    f"a row has {length} positions, allowed: at most model.max_positions = "
+                    f"{self.positions.table.shape[0]}, for they are learned"
+                )
             positions = jnp.arange(length, dtype=jnp.int32)[None]
         else:
             positions = document_positions(segments_BT[:, :length])

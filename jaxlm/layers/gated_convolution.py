@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxlm.config import ExecutionConfig
-from jaxlm.layers.linear import Linear
+from jaxlm.layers.linear import Linear, residual_std
 from jaxlm.layers.reading import Reading
 from jaxlm.layers.short_convolution import ShortConvolution
 from jaxlm.model_config import ModelConfig
@@ -26,10 +26,10 @@ class GatedConvolution(nnx.Module):
 
     def __init__(self, config: ModelConfig, execution: ExecutionConfig) -> None:
         D = config.hidden_size
-        make: dict[str, Any] = dict(std=config.init_std, dtype=execution.dtype)
-        self.bcx = Linear(D, 3 * D, logical=("embed", "mlp"), **make)
+        make: dict[str, Any] = dict(dtype=execution.dtype)
+        self.bcx = Linear(D, 3 * D, std=config.init_std, logical=("embed", "mlp"), **make)
         self.taps = ShortConvolution(D, kernel=config.conv_kernel, logical="embed", dtype=execution.dtype)
-        self.out = Linear(D, D, logical=("mlp", "embed"), **make)
+        self.out = Linear(D, D, std=residual_std(config), logical=("mlp", "embed"), **make)
 
     def __call__(self, h_BTD: jax.Array, reading: Reading) -> jax.Array:
         """[B, T, D] to [B, T, D], whole or as new positions."""

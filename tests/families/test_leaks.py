@@ -32,7 +32,7 @@ STRUCTURES = [Structure(1), Structure(0), Structure(5), Structure(3, streams=2)]
 @pytest.fixture(name="model", params=SHAPES.values(), ids=SHAPES)
 def model_fixture(request, tiny) -> Model:
     windows = {"sliding_window": WINDOW} if "sliding_window" in request.param else {}
-    return tiny(**request.param | windows | {"num_layers": 2})
+    return tiny(**request.param | windows | {"num_layers": 2 // request.param.get("layer_repeats", 1)})
 
 
 def influence(hidden: Callable[[jax.Array], jax.Array], x_RD: jax.Array) -> np.ndarray:
@@ -122,27 +122,28 @@ def test_a_sequence_sees_just_what_the_rules_allow(model, structure, random_para
 
 @pytest.mark.parametrize(("structure", "pieces"), [(Structure(1), (3, 1, 4)), (Structure(2), (4, 2, 2))], ids=str)
 def test_a_cache_hands_on_just_what_the_rules_allow(model, structure, pieces, random_params) -> None:
-    """In pieces of different sizes, padded; padding, and a draft that was rejected, must leave no trace."""
+    """In pieces of different sizes, padded; padding, and drafts that are rejected, must leave no trace."""
     length, width = sum(pieces), max(pieces)
-    # Rows of the input after those of the sequence: the draft's, then the padding's.
+    # Rows of the input after those of the sequence: the drafts', then the padding's.
     draft, fill = np.arange(length, length + width), np.arange(length + width, length + 2 * width)
-    starts = np.cumsum((0, *pieces))
-    padded = [np.concatenate([np.arange(at, at + n), fill[n:]]) for at, n in zip(starts, pieces, strict=False)]
-    real = np.concatenate([number * width + np.arange(n) for number, n in enumerate(pieces)])
+    tokens_Pb, new_P, kept_P, real = [], [], [], []
+    for start, size in zip(np.cumsum((0, *pieces)), pieces, strict=False):
+        tokens_Pb += [draft, np.concatenate([np.arange(start, start + size), fill[size:]])]
+        new_P += [width, size]
+        kept_P += [0, size]
+        real += [len(tokens_Pb) * width - width + place for place in range(size)]
+    steps = tuple(jnp.array(column)[:, None] for column in (tokens_Pb, new_P, kept_P))
 
     def hidden(trunk, x_RD):
         trunk.embedding = lambda tokens_Bb: x_RD[tokens_Bb]
 
-        def extend(cache, piece):
-            tokens_b, size = piece
-            _, rejected = trunk.extend(draft[None], cache, structure, jnp.array([width]))
-            cache = trunk.commit(rejected, jnp.array([0]))
-            y_BbD, proposal = trunk.extend(tokens_b[None], cache, structure, size[None])
-            return trunk.commit(proposal, size[None]), y_BbD[0]
+        def extend(cache, step):
+            tokens_Bb, new_B, kept_B = step
+            y_BbD, proposal = trunk.extend(tokens_Bb, cache, structure, new_B)
+            return trunk.commit(proposal, kept_B), y_BbD
 
-        pieces_Pb = (jnp.array(padded), jnp.array(pieces))
-        _, y_PbD = jax.lax.scan(extend, trunk.init_cache(1, length + width), pieces_Pb)
-        return y_PbD.reshape(-1, y_PbD.shape[-1])[real]
+        _, y_PBbD = jax.lax.scan(extend, trunk.init_cache(1, length + width), steps)
+        return y_PBbD.reshape(-1, x_RD.shape[-1])[np.array(real)]
 
     @quick_jit
     def found(params, x_RD):

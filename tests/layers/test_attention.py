@@ -115,9 +115,9 @@ def test_each_part_of_the_layer_against_its_formula(parts, kind) -> None:
         scales = [np.asarray(params[name]["scale"]) + unit for name in ("query_norm", "key_norm")]
         q, k = (x / size * scale for x, size, scale in zip((q, k), rms, scales, strict=True))
     if config.positions == "rope":
-        theta = config.rope_theta_local if kind == "L" else config.rope_theta
+        theta = (config.rope_theta_local if kind == "L" else 0) or config.rope_theta
         q, k = rotated(q, theta), rotated(k, theta)
-    q = q * (H / (config.query_scalar or H)) ** 0.5  # `plain` divides by the root of H
+    q = q * np.sqrt(H / (config.query_scalar or H))  # `plain` divides by the root of H
     back = np.arange(T)[:, None] - np.arange(T)[None]
     seen = (back >= 0) & ((back < 5) | (kind == "G"))
     expected = linear(plain(q, k, v, seen).reshape(B, T, N * H), "out")

@@ -22,7 +22,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gemma3": {"layer_pattern": "LG", "sliding_window": 5},
     "lfm2": {"layer_pattern": "CG"},
     "mobilellm": {"layer_repeats": 2},
-    "minimind": {"num_experts": 2, "experts_per_token": 1, "num_shared_experts": 1},
+    "minimind": {"num_experts": 3, "num_shared_experts": 1},
 }
 STEPS = 6
 
