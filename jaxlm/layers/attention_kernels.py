@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlm.errors import UserError
-from jaxlm.layers.linear import precision
+from jaxlm.layers.linear import contract_rows, precision
 from jaxlm.layers.structure import Structure
 
 QUERY_BLOCK = 128
@@ -85,15 +85,49 @@ def scores_to_values(q_BKGTH: jax.Array, k_BKSH: jax.Array, v_BKSH: jax.Array, s
     Queries that share a key head are rows of one matrix, so that every product is one contiguous batched matmul.
     """
     B, K, G, T, H = q_BKGTH.shape
-    contract: dict[str, Any] = dict(precision=precision(q_BKGTH.dtype), preferred_element_type=jnp.float32)
-    q = q_BKGTH.reshape(B, K, G * T, H)
-    scores = jax.lax.dot_general(q, k_BKSH, (((3,), (3,)), ((0, 1), (0, 1))), **contract) * H**-0.5
-    if seen is not None:
-        seen = seen[None] if seen.ndim == 2 else seen
-        scores = jnp.where(seen[:, None, None], scores.reshape(B, K, G, T, -1), _HIDDEN).reshape(scores.shape)
-    weights = jax.nn.softmax(scores, axis=-1).astype(v_BKSH.dtype)
-    out = jax.lax.dot_general(weights, v_BKSH, (((3,), (2,)), ((0, 1), (0, 1))), **contract)
+    seen_BT = seen[None] if seen is not None and seen.ndim == 2 else seen
+    out = _core(q_BKGTH.reshape(B, K, G * T, H), k_BKSH, v_BKSH, seen_BT)
     return out.reshape(B, K, G, T, -1).astype(q_BKGTH.dtype)
+
+
+def _product(a: jax.Array, b: jax.Array, over_a: int, over_b: int) -> jax.Array:
+    options: dict[str, Any] = dict(precision=precision(a.dtype), preferred_element_type=jnp.float32)
+    return jax.lax.dot_general(a, b, (((over_a,), (over_b,)), ((0, 1), (0, 1))), **options)
+
+
+@jax.custom_vjp
+def _core(q_BKRH: jax.Array, k_BKSH: jax.Array, v_BKSH: jax.Array, seen: jax.Array | None) -> jax.Array:
+    """Rows R of queries, `seen` bool [1 or B, T, S] with R = G * T; fp32 [B, K, R, H]."""
+    return _core_forward(q_BKRH, k_BKSH, v_BKSH, seen)[0]
+
+
+def _core_forward(
+    q_BKRH: jax.Array, k_BKSH: jax.Array, v_BKSH: jax.Array, seen: jax.Array | None
+) -> tuple[jax.Array, Any]:
+    scores = _product(q_BKRH, k_BKSH, 3, 3) * q_BKRH.shape[-1] ** -0.5
+    if seen is not None:
+        B, K, R, S = scores.shape
+        by_query = scores.reshape(B, K, R // seen.shape[1], seen.shape[1], S)
+        scores = jnp.where(seen[:, None, None], by_query, _HIDDEN).reshape(scores.shape)
+    weights = jax.nn.softmax(scores, axis=-1).astype(v_BKSH.dtype)
+    out = _product(weights, v_BKSH, 3, 2)
+    return out, (q_BKRH, k_BKSH, v_BKSH, weights, out)
+
+
+def _core_backward(saved: Any, grad: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, None]:
+    """By hand, because sum(dweights * weights) over the keys is sum(grad * out), H numbers a row instead of S (arXiv
+    2205.14135, B.2), and so that the gradients of keys and values are products that `contract_rows` makes.
+    """
+    q, k, v, weights, out = saved
+    low = grad.astype(v.dtype)
+    shift = jnp.sum(grad * out, axis=-1, keepdims=True)
+    dscores = (weights * (_product(low, v, 3, 3) - shift) * q.shape[-1] ** -0.5).astype(q.dtype)
+    # The narrow operand is the one that is turned.
+    dk, dv = contract_rows(q, dscores).swapaxes(2, 3), contract_rows(low, weights).swapaxes(2, 3)
+    return _product(dscores, k, 3, 2).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
+
+
+_core.defvjp(_core_forward, _core_backward)
 
 
 def _heads_first(q_BTNH: jax.Array, num_kv_heads: int) -> jax.Array:
