@@ -36,7 +36,11 @@ def main(argv: Sequence[str]) -> None:
         help="native: a class of transformers; jaxlm: code that travels along; auto: native where it is the same model",
     )
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
-    parser.add_argument("--verify", action="store_true", help="load it with transformers and compare with jaxlm")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="load it with transformers and compare with jaxlm; the result goes to WORKDIR/verification.json",
+    )
     parser.add_argument("--python", metavar="FILE", help="the interpreter that --verify uses; without it this one")
     args = parser.parse(argv)
     if args.python and not args.verify:

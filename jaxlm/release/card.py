@@ -98,7 +98,7 @@ def _model(release: Release, origin: Origin) -> str:
     )
     return "\n".join(
         [
-            f"# A {WRITES[release.is_diffusion]} language model of {counts['total']:,} parameters",
+            f"# {WRITES[release.is_diffusion].capitalize()} language model of {counts['total']:,} parameters",
             "",
             f"Family `{c.family}`, {by} (JAX) and exported to PyTorch. {reading}",
             *([base] if base else []),
