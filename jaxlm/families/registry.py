@@ -15,7 +15,7 @@ from jaxlm.fields import nearest
 from jaxlm.model_config import FAMILY, ModelConfig
 
 FAMILIES = {
-    "gpt2": "learned positions, LayerNorm, GELU, biases, no grouped queries",
+    "gpt2": "learned positions, LayerNorm, GELU, biases everywhere",
     "llama3": "RMSNorm, rotary positions, grouped queries, SwiGLU",
     "llama3_canon": "LLaMA 3 with Canon layers A, B, C, D",
     "qwen3": "LLaMA with normed query and key heads",

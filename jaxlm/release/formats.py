@@ -81,6 +81,14 @@ def required(values: Values, name: str) -> Any:
     return values[name]
 
 
+def positive(values: Values, name: str) -> int:
+    """A count of a config.json; 0, which leaves it to the family in a ModelConfig, is refused."""
+    found = required(values, name)
+    if not (isinstance(found, int) and found > 0):
+        raise UserError(f"{name} of config.json is {found!r}, allowed: a whole number above 0")
+    return found
+
+
 def rope_theta(values: Values, default: float, kind: str | None = None, name: str = "rope_theta") -> float:
     """The rotary base: the field `name` of transformers 4, or `rope_parameters` of transformers 5.
 
@@ -96,6 +104,18 @@ def rope_theta(values: Values, default: float, kind: str | None = None, name: st
     for source in (values, parameters):
         only(source, partial_rotary_factor=1.0)
     return float(parameters.get("rope_theta") or values.get(name) or default)
+
+
+def layer_types(values: Values, num_layers: int, *allowed: str) -> list[str] | None:
+    """The kinds of the layers, None where the file names none. Raises UserError for others, or for too few or many."""
+    kinds = values.get("layer_types")
+    if kinds is None:
+        return None
+    if other := set(kinds) - set(allowed):
+        raise UserError(f"layer_types of config.json has {min(other)!r}, allowed: {' or '.join(map(repr, allowed))}")
+    if len(kinds) != num_layers:
+        raise UserError(f"layer_types of config.json has {len(kinds)} entries, allowed: {num_layers}, one a layer")
+    return list(kinds)
 
 
 def pattern_of(letters: str) -> str:

@@ -16,6 +16,7 @@ from jaxlm.fields import build, to_dict
 from jaxlm.layers.parameters import Tree
 from jaxlm.model_config import ModelConfig
 from jaxlm.release import tables
+from jaxlm.release.formats import only
 from jaxlm.release.gguf import read_gguf
 from jaxlm.release.mapping import from_hugging_face
 from jaxlm.release.weights import parameters_of, read_tensors, sha256, weight_files
@@ -59,6 +60,7 @@ def read_model(path: Path) -> Imported:
         values, files = read_config(path), weight_files(path)
         tensors, tokenizer = read_tensors(files), Tokenizer.load(path)
     try:
+        only(values, quantization_config=None)
         found = tables.of_config_json(values)
         config, objective = found.from_config(values)
         config = build(ModelConfig, to_dict(config))  # which checks the types

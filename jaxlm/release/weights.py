@@ -33,9 +33,9 @@ def weight_files(directory: Path) -> list[Path]:
         raise UserError(f"{directory} has no weights, allowed: a directory with {WEIGHTS}, or one .gguf file")
     try:
         names = set(json.loads((directory / INDEX).read_text("utf-8"))["weight_map"].values())
+        files = sorted(directory / name for name in names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{directory / INDEX} is no index of weights, allowed: one with a weight_map") from None
-    files = sorted(directory / name for name in names)
     for file in files:
         if not file.is_file():
             raise UserError(f"{directory} lacks {file.name}, allowed: all {len(files)} files of {INDEX}")

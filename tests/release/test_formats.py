@@ -164,6 +164,11 @@ def of(name: str, **changes: Any) -> dict[str, Any]:
         (of("Gemma3ForCausalLM", layer_types=["conv"] * 6), "layer_types of config.json has 'conv'"),
         (of("Lfm2ForCausalLM", conv_bias=True), "conv_bias of config.json is True"),
         (of("Lfm2ForCausalLM", layer_types=["mamba"] * 6), "layer_types of config.json has 'mamba'"),
+        (of("Lfm2ForCausalLM", layer_types=["conv"]), "layer_types of config.json has 1 entries, allowed: 6"),
+        (
+            of("MixtralForCausalLM", num_local_experts=0),
+            "num_local_experts of config.json is 0, allowed: a whole number above 0",
+        ),
         (of("MixtralForCausalLM", sliding_window=4096), "sliding_window of config.json is 4096"),
         (of("MixtralForCausalLM"), "config.json has no num_local_experts"),
         (of("Qwen3MoeForCausalLM", decoder_sparse_step=2), "decoder_sparse_step of config.json is 2"),

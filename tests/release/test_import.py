@@ -153,6 +153,7 @@ def with_a_wrong_index(directory: Path) -> None:
         (lambda d: (d / "config.json").write_text("3"), "holds int 3, allowed: a JSON object"),
         (lambda d: (d / "tokenizer.json").unlink(), "no tokenizer in"),
         (lambda d: respell(d, vocab_size=200), "the tokenizer of .* has 300 ids, allowed: at most vocab_size = 200"),
+        (lambda d: respell(d, quantization_config={"bits": 4}), "quantization_config of config.json is"),
         (lambda d: respell(d, architectures=5), "config.json of .* has a field of the wrong type"),
         (lambda d: respell(d, hidden_size="32"), "hidden_size is '32', allowed: int"),
         (lambda d: respell(d, rope_theta="x"), "has a field of the wrong type"),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlm.config import ObjectiveConfig
-from jaxlm.errors import UserError
 from jaxlm.families import resolve
 from jaxlm.model_config import ModelConfig
-from jaxlm.release.formats import Format, Values, only, pattern_of, required, rope_theta
+from jaxlm.release.formats import Format, Values, layer_types, only, pattern_of, required, rope_theta
 from jaxlm.release.mapping import Entry
 from jaxlm.release.tables import llama
 
@@ -76,12 +75,11 @@ def from_config(values: Values) -> tuple[ModelConfig, ObjectiveConfig]:
 
 def _letters(values: Values, num_layers: int) -> str:
     """One letter a layer; the older files say only that each so-manieth layer is global."""
-    if values.get("layer_types") is None:
+    kinds = layer_types(values, num_layers, LOCAL, GLOBAL)
+    if kinds is None:
         period = values.get("sliding_window_pattern") or 6
         return "".join("L" if (i + 1) % period else "G" for i in range(num_layers))
-    if other := set(values["layer_types"]) - {LOCAL, GLOBAL}:
-        raise UserError(f"layer_types of config.json has {min(other)!r}, allowed: {LOCAL!r} or {GLOBAL!r}")
-    return "".join("L" if kind == LOCAL else "G" for kind in values["layer_types"])
+    return "".join("L" if kind == LOCAL else "G" for kind in kinds)
 
 
 def reasons(config: ModelConfig) -> list[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlm.config import ObjectiveConfig
-from jaxlm.errors import UserError
 from jaxlm.families import resolve
 from jaxlm.model_config import ModelConfig
-from jaxlm.release.formats import Format, Values, only, pattern_of, required, rope_theta
+from jaxlm.release.formats import Format, Values, layer_types, only, pattern_of, required, rope_theta
 from jaxlm.release.mapping import Entry, matrix, taps
 from jaxlm.release.tables import llama
 
@@ -51,12 +50,10 @@ def from_config(values: Values) -> tuple[ModelConfig, ObjectiveConfig]:
     sizes = llama.sizes({**values, "intermediate_size": _adjusted(width, values)}, tied=True)
     if values.get("tie_embedding") is not None:
         sizes["tie_embeddings"] = values["tie_embedding"]
-    kinds = values.get("layer_types")
+    kinds = layer_types(values, sizes["num_layers"], CONVOLUTION, ATTENTION)
     if kinds is None:
         attends = values.get("full_attn_idxs")
         kinds = [ATTENTION if attends is None or i in attends else CONVOLUTION for i in range(sizes["num_layers"])]
-    if other := set(kinds) - {CONVOLUTION, ATTENTION}:
-        raise UserError(f"layer_types of config.json has {min(other)!r}, allowed: {CONVOLUTION!r} or {ATTENTION!r}")
     config = ModelConfig(
         family="lfm2",
         **sizes,

@@ -7,7 +7,7 @@ from typing import Any
 from jaxlm.config import ObjectiveConfig
 from jaxlm.families import resolve
 from jaxlm.model_config import ModelConfig
-from jaxlm.release.formats import Format, Values, only, required, rope_theta
+from jaxlm.release.formats import Format, Values, only, positive, rope_theta
 from jaxlm.release.mapping import Entry, experts, matrix
 from jaxlm.release.tables import llama
 
@@ -48,8 +48,8 @@ def from_config(values: Values) -> tuple[ModelConfig, ObjectiveConfig]:
         **llama.sizes(values, tied=False),
         norm_eps=llama.epsilon(values, default=1e-5),
         rope_theta=rope_theta(values, 1_000_000.0),
-        num_experts=required(values, "num_local_experts"),
-        experts_per_token=values.get("num_experts_per_tok", 2),
+        num_experts=positive(values, "num_local_experts"),
+        experts_per_token=positive({"num_experts_per_tok": 2} | dict(values), "num_experts_per_tok"),
         router_balance_coef=float(values.get("router_aux_loss_coef", 0.001)),
     )
     return resolve(config), ObjectiveConfig()

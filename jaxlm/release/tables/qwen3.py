@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlm.config import ObjectiveConfig
-from jaxlm.errors import UserError
 from jaxlm.families import resolve
 from jaxlm.model_config import ModelConfig
-from jaxlm.release.formats import Format, Values, only, rope_theta
+from jaxlm.release.formats import Format, Values, layer_types, only, required, rope_theta
 from jaxlm.release.tables import llama
 
 
@@ -32,8 +31,7 @@ def from_config(values: Values) -> tuple[ModelConfig, ObjectiveConfig]:
 def refuse_windows_and_biases(values: Values) -> None:
     """What Qwen3 may have and ours has not: biases in the attention alone, windows in the deeper layers."""
     only(values, attention_bias=False, use_sliding_window=False)
-    if other := set(values.get("layer_types") or ()) - {"full_attention"}:
-        raise UserError(f"layer_types of config.json has {min(other)!r}, allowed: 'full_attention'")
+    layer_types(values, required(values, "num_hidden_layers"), "full_attention")
 
 
 FORMAT = Format(

@@ -7,7 +7,7 @@ from typing import Any
 from jaxlm.config import ObjectiveConfig
 from jaxlm.families import resolve
 from jaxlm.model_config import ModelConfig
-from jaxlm.release.formats import Format, Values, only, required, rope_theta
+from jaxlm.release.formats import Format, Values, only, positive, required, rope_theta
 from jaxlm.release.mapping import Entry
 from jaxlm.release.tables import llama, mixtral, qwen3
 
@@ -43,8 +43,8 @@ def from_config(values: Values) -> tuple[ModelConfig, ObjectiveConfig]:
         norm_eps=llama.epsilon(values),
         rope_theta=rope_theta(values, 10_000.0),
         qk_norm=True,
-        num_experts=required(values, count),
-        experts_per_token=required(values, "num_experts_per_tok"),
+        num_experts=positive(values, count),
+        experts_per_token=positive(values, "num_experts_per_tok"),
         normalize_experts=bool(values.get("norm_topk_prob", False)),
         router_balance_coef=float(values.get("router_aux_loss_coef", 0.001)),
     )
