@@ -60,7 +60,8 @@ def read_model(path: Path) -> Imported:
         values, files = read_config(path), weight_files(path)
         tensors, tokenizer = read_tensors(files), Tokenizer.load(path)
     try:
-        only(values, quantization_config=None)
+        if file is None:  # what comes from a GGUF file is no longer quantised, whatever its configuration says
+            only(values, quantization_config=None)
         found = tables.of_config_json(values)
         config, objective = found.from_config(values)
         config = build(ModelConfig, to_dict(config))  # which checks the types
