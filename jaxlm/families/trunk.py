@@ -17,7 +17,6 @@ from jaxlm.errors import UserError
 from jaxlm.layers.linear import Embedding
 from jaxlm.layers.norms import norm
 from jaxlm.layers.reading import Cache, Reading
-from jaxlm.layers.recompute import kept
 from jaxlm.layers.structure import Structure, document_positions
 from jaxlm.model_config import ModelConfig
 
@@ -109,10 +108,9 @@ class Trunk(nnx.Module):
         if scanned:
             x_BTD, losses = self._scan(run, blocks[:scanned], x_BTD)
             noted.append(losses)
-        with kept(not self.scan):
-            for block in blocks[scanned:]:
-                x_BTD, losses = self._remat(run)([block], x_BTD)
-                noted.append(losses)
+        for block in blocks[scanned:]:
+            x_BTD, losses = self._remat(run)([block], x_BTD)
+            noted.append(losses)
         executed = len(blocks) * self.repeats
         mean = jax.tree.map(lambda *losses: sum(losses[1:], losses[0]) / executed, *noted)
         return self.final_norm(x_BTD), mean

@@ -5,8 +5,6 @@ Legend: B rows, T positions, D width, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -15,28 +13,9 @@ from jaxlm.layers.linear import logits
 
 def nats(x_BTD: jax.Array, head_VD: jax.Array, targets_BT: jax.Array) -> jax.Array:
     """-log softmax(x @ head.T)[target] over all V rows: fp32 [B, T]."""
-    return _nats_of_logits(logits(x_BTD, head_VD), targets_BT)
-
-
-@jax.custom_vjp
-def _nats_of_logits(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
-    return _forward(logits_BTV, targets_BT)[0]
-
-
-def _forward(logits_BTV: jax.Array, targets_BT: jax.Array) -> tuple[jax.Array, Any]:
+    logits_BTV = logits(x_BTD, head_VD)
     chosen_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
-    total_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
-    return total_BT - chosen_BT, (logits_BTV, targets_BT, total_BT)
-
-
-def _backward(saved: Any, grad_BT: jax.Array) -> tuple[jax.Array, None]:
-    """The gradient, softmax - one-hot, in one pass; the automatic one keeps a second [B, T, V] and scatters a third."""
-    logits_BTV, targets_BT, total_BT = saved
-    is_target = jnp.arange(logits_BTV.shape[-1]) == targets_BT[:, :, None]
-    return (jnp.exp(logits_BTV - total_BT[:, :, None]) - is_target) * grad_BT[:, :, None], None
-
-
-_nats_of_logits.defvjp(_forward, _backward)
+    return jax.nn.logsumexp(logits_BTV, axis=-1) - chosen_BT
 
 
 def chunked_nats(x_BTD: jax.Array, head_VD: jax.Array, targets_BT: jax.Array, chunk: int) -> jax.Array:

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import jax
-
-_KEEP = ContextVar("keep", default=False)
-
-
-@contextmanager
-def kept(keep: bool) -> Iterator[None]:
-    """Within, if `keep`, `recomputed` leaves functions as they are: doing work twice pays where memory is short."""
-    token = _KEEP.set(keep)
-    try:
-        yield
-    finally:
-        _KEEP.reset(token)
 
 
 def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,6 +14,6 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
     For elementwise work only: norms, rotations, gates, convolution taps. Left alone, they keep several copies of the
     activations in fp32 or shifted by a position: 25 instead of 12 GiB for the study's step on an A40. No matrix product
     is done twice. Layers run in a scan, whose backward loop is another one, so nothing needs to stop the compiler from
-    merging the two computations. Unrolled layers (on a CPU) keep what they made, see `kept`.
+    merging the two computations; where layers are unrolled (on a CPU) it may, and memory is no concern there.
     """
-    return function if _KEEP.get() else jax.checkpoint(function, prevent_cse=False)
+    return jax.checkpoint(function, prevent_cse=False)
