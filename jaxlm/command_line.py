@@ -26,7 +26,9 @@ EXIT_OK, EXIT_FAULT, EXIT_USER = 0, 1, 2
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations, whose errors are UserErrors and which knows `--config` and its overrides."""
 
-    def __init__(self, command: str, description: str, *, config: type | None = None) -> None:
+    def __init__(
+        self, command: str, description: str, *, config: type | None = None, config_needed: bool = True
+    ) -> None:
         super().__init__(
             prog=f"jaxlm {command}",
             description=description,
@@ -34,7 +36,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
             add_help=False,
         )
-        self.config_class = config
+        self.config_class, self.config_needed = config, config_needed
         self.add_argument("--help", "-h", action="store_true", help="show this and exit")
         if config is not None:
             file_help = "a file of configs/; --config.a.b=VALUE overrides a field"
@@ -45,6 +47,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Flags as a namespace; with a config class, `.config` is the built, validated dataclass.
+
+        A command that does not need one (`config_needed=False`) gets None without `--config`; the overrides are then
+        its own to use: `.overrides` is what `load_config` takes, `.config_file` what was written after `--config`.
 
         `--help` prints and exits 0, whatever else is missing; with a `--config` it lists that file's fields too.
         """
@@ -66,9 +71,10 @@ class Parser(argparse.ArgumentParser):
             if overrides:
                 raise UserError(f"--config.{overrides[0][0]} is not used by this command")
         else:
-            if args.config is None:
+            if args.config is None and self.config_needed:
                 raise UserError("--config is missing, allowed: a file of configs/, as --config=configs/llama3_canon.py")
-            args.config = load_config(args.config, overrides, self.config_class)
+            args.config_file, args.overrides = args.config, overrides
+            args.config = args.config and load_config(args.config, overrides, self.config_class)
         return args
 
     def _print_help(self, argv: list[str], overrides: list[tuple[str, str | None, bool]]) -> None:

@@ -51,12 +51,32 @@ class ModelConfig:
     )
     query_scalar: float = option(0.0, "scores are divided by its root; 0: head_dim", minimum=0)
     layer_pattern: str = option(
-        FAMILY, "a letter a layer, tiled and cut: G global attention, L local (sliding_window), C short convolution"
+        FAMILY,
+        "a letter a layer, tiled and cut: G global attention, L local (sliding_window), C short convolution, "
+        "S attention within a segment, M the same with a neural memory",
     )
     sliding_window: int = option(
         0, "W of the L layers: a position sees itself and W-1 back; 0: the family's", minimum=0
     )
     conv_kernel: int = option(3, "taps of a C layer", minimum=1)
+    segment_len: int = option(0, "tokens of a segment of S and M layers; 0: the family's", minimum=0)
+    num_longterm_tokens: int | None = option(
+        None, "learned vectors that each segment ends with; none: the family's", minimum=0
+    )
+    num_persistent_tokens: int | None = option(
+        None, "learned keys and values that S and M layers see in front of each segment; none: the family's", minimum=0
+    )
+    memory_reading: str = option(
+        FAMILY,
+        "what an M layer does with its memory: adds it to the stream or gates the attention with it (titans-pytorch), "
+        "or attends to it and stores what the attention found (the paper)",
+        allowed=(FAMILY, "residual", "gate", "context"),
+    )
+    memory_depth: int = option(0, "matrices of the memory's network; 0: the family's", minimum=0)
+    memory_expansion: float = option(0.0, "its inner width, in head_dim; 0: the family's", minimum=0)
+    memory_chunk: int = option(0, "positions that share a momentum and a forgetting; 0: the family's", minimum=0)
+    memory_batch: int = option(0, "positions whose gradients are taken at the same weights; 0: the family's", minimum=0)
+    memory_max_rate: float = option(0.0, "the largest learning rate of the memory; 0: the family's", minimum=0)
     layer_repeats: int = option(1, "times that each block runs, in a row, with the same weights", minimum=1)
     num_experts: int = option(0, "experts that the router chooses from; 0: the family's", minimum=0)
     experts_per_token: int = option(0, "experts that work for one token; 0: the family's", minimum=0)
@@ -101,8 +121,8 @@ class ModelConfig:
 
     def _check_pattern(self) -> None:
         require(
-            bool(self.layer_pattern) and set(self.layer_pattern) <= set("GLC"),
-            f"model.layer_pattern is {self.layer_pattern!r}, allowed: a string of G, L and C",
+            bool(self.layer_pattern) and set(self.layer_pattern) <= set("GLCSM"),
+            f"model.layer_pattern is {self.layer_pattern!r}, allowed: a string of G, L, C, S and M",
         )
         local = "L" in self.layer_pattern
         require(

@@ -12,6 +12,9 @@ def random_tree(abstract: Tree, *, seed: int = 0, spread: float = 0.2, norm: flo
 
     def draw(path: str, shape: tuple[int, ...]) -> np.ndarray:
         centre, width = (norm, 0.1) if path.endswith("scale") else (0.0, spread)
+        if "start/matrices" in path:
+            # Large enough that the norm within a memory's network does not magnify rounding.
+            width = 4 * spread
         return (centre + width * rng.standard_normal(shape)).astype(np.float32)
 
     return from_paths({path: jnp.asarray(draw(path, leaf.shape)) for path, leaf in paths(abstract)})

@@ -11,6 +11,7 @@
     gemma3          2,387,392   three layers that see 64 positions, then a global one
     lfm2            2,534,848   attention in the third of the four layers
     moe             3,568,320   four experts of half the width: 2,388,672 parameters are active
+    titans_mac      2,743,652   a memory in the second and fourth of the four layers
     dllm            2,385,600
     dllm_canon      2,391,744
     dhara           2,391,744   here from scratch; configs/pocket/dhara.py makes it from llama3_canon

@@ -14,6 +14,20 @@ from jaxlm.families.trunk import BlockClass
 from jaxlm.fields import nearest
 from jaxlm.model_config import FAMILY, ModelConfig
 
+# Fields that only layers of these kinds read.
+ONLY_FOR = {
+    "L": ("sliding_window", "rope_theta_local"),
+    "SM": ("segment_len", "num_longterm_tokens", "num_persistent_tokens"),
+    "M": (
+        "memory_reading",
+        "memory_depth",
+        "memory_expansion",
+        "memory_chunk",
+        "memory_batch",
+        "memory_max_rate",
+    ),
+}
+
 FAMILIES = {
     "gpt2": "learned positions, LayerNorm, GELU, biases everywhere",
     "llama3": "RMSNorm, rotary positions, grouped queries, SwiGLU",
@@ -22,6 +36,7 @@ FAMILIES = {
     "gemma3": "five local layers to a global one, norms on both sides of a branch, GeGLU",
     "lfm2": "gated short convolutions, with attention in every third layer",
     "moe": "routed experts, Mixtral's, Qwen3-MoE's or DeepSeek's with shared ones",
+    "titans_mac": "attention within segments, and a neural memory that learns while it reads",
     "dllm": "masked diffusion from scratch: LLaMA 3 that looks both ways",
     "dllm_canon": "masked diffusion from scratch: LLaMA 3 with Canon layers that looks both ways",
     "dhara": "masked diffusion made from llama3_canon",
@@ -38,11 +53,13 @@ class Family:
       block: `block(config, execution, kind)` makes one block of the kind that a letter of the layer pattern names.
       parts: fields of ModelConfig as the family has them, where they differ from LLaMA 3's.
       diffusion: whether its models look both ways and fill in masks, so that a causal objective makes no sense.
+      causal_only: why its models cannot be read in another way than from left to right; "" if they can.
     """
 
     block: BlockClass
     parts: Mapping[str, Any]
     diffusion: bool
+    causal_only: str
 
 
 def family(name: str) -> Family:
@@ -50,7 +67,8 @@ def family(name: str) -> Family:
     if name not in FAMILIES:
         raise UserError(f"model.family is {name!r}, allowed: one of {', '.join(FAMILIES)}; {nearest(name, FAMILIES)}")
     module = importlib.import_module(f"jaxlm.families.{name}")
-    return Family(module.Block, llama3.PARTS | module.PARTS, getattr(module, "DIFFUSION", False))
+    diffusion, causal_only = getattr(module, "DIFFUSION", False), getattr(module, "CAUSAL_ONLY", "")
+    return Family(module.Block, llama3.PARTS | module.PARTS, diffusion, causal_only)
 
 
 def resolve(config: ModelConfig) -> ModelConfig:
@@ -61,19 +79,26 @@ def resolve(config: ModelConfig) -> ModelConfig:
     found = family(config.family)
     parts = dict(found.parts)
     pattern = parts["layer_pattern"] if config.layer_pattern == FAMILY else config.layer_pattern
-    if "L" not in pattern:
-        for name in ("sliding_window", "rope_theta_local"):
-            parts.pop(name, None)
+    for kinds, names in ONLY_FOR.items():
+        if not set(kinds) & set(pattern):
+            for name in names:
+                parts.pop(name, None)
     if not (config.num_experts or "num_experts" in parts):
         parts.pop("experts_per_token", None)
-    left_open = {name: value for name, value in parts.items() if _is_open(getattr(config, name))}
+    if config.memory_reading == "context" and "memory_batch" in parts:
+        # There a segment is what the memory learns from at once.
+        names = ("segment_len", "num_longterm_tokens")
+        parts["memory_batch"] = sum(parts[name] if _is_open(config, name) else getattr(config, name) for name in names)
+    left_open = {name: value for name, value in parts.items() if _is_open(config, name)}
     resolved = dataclasses.replace(config, **left_open)
     _check(resolved, found.block)
     return resolved
 
 
-def _is_open(value: Any) -> bool:
-    return value is None or value == FAMILY or (not isinstance(value, bool | str) and value == 0)
+def _is_open(config: ModelConfig, name: str) -> bool:
+    """Whether a field has the value that leaves it to the family: None, "family" or 0, as its description says."""
+    default = ModelConfig.__dataclass_fields__[name].default
+    return getattr(config, name) == default and (default is None or default == FAMILY or default == 0)
 
 
 def _check(config: ModelConfig, block: BlockClass) -> None:
@@ -83,8 +108,9 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
             f"model.layer_pattern is {config.layer_pattern!r}, allowed: no {min(strange)} for model.family "
             f"{config.family!r}, whose blocks are {' and '.join(block.kinds)}"
         )
-    if config.use_bias and "C" in config.layer_kinds:
-        raise UserError("model.use_bias is True, allowed: False with C layers in model.layer_pattern")
+    for kind in "CSM":
+        if config.use_bias and kind in config.layer_kinds:
+            raise UserError(f"model.use_bias is True, allowed: False with {kind} layers in model.layer_pattern")
     for name in ("rope_theta", "rope_theta_local"):
         if 0 < getattr(config, name) < 1:
             raise UserError(f"model.{name} is {getattr(config, name)}, allowed: at least 1, or 0 for the family's")
@@ -106,11 +132,34 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
             f"model.normalize_experts {config.normalize_experts}, allowed: at least two experts, and False for one a "
             "token, so that the router can learn"
         )
-    if config.rope_theta_local and "L" not in config.layer_pattern:
+    for kinds, names in ONLY_FOR.items():
+        for name in names:
+            if not set(kinds) & set(config.layer_pattern) and not _is_open(config, name):
+                default = ModelConfig.__dataclass_fields__[name].default
+                raise UserError(
+                    f"model.{name} is {getattr(config, name)!r}, allowed: {default!r} without {' or '.join(kinds)} "
+                    f"layers in model.layer_pattern (it is {config.layer_pattern!r})"
+                )
+    if set("SM") & set(config.layer_pattern) and config.query_scalar:
         raise UserError(
-            f"model.rope_theta_local is {config.rope_theta_local}, allowed: 0 without L layers in model.layer_pattern "
-            f"(it is {config.layer_pattern!r})"
+            f"model.query_scalar is {config.query_scalar}, allowed: 0 with S or M layers in model.layer_pattern"
         )
+    if "M" in config.layer_pattern:
+        _check_memory(config)
     for name in ("num_shared_experts", "experts_per_token"):
         if getattr(config, name) and not config.num_experts:
             raise UserError(f"model.{name} is {getattr(config, name)}, allowed: 0 without model.num_experts")
+
+
+def _check_memory(config: ModelConfig) -> None:
+    if config.memory_batch % config.memory_chunk:
+        raise UserError(
+            f"model.memory_batch is {config.memory_batch}, allowed: a multiple of model.memory_chunk = "
+            f"{config.memory_chunk}"
+        )
+    segment = config.segment_len + (config.num_longterm_tokens or 0)
+    if config.memory_reading == "context" and config.memory_batch != segment:
+        raise UserError(
+            f"model.memory_batch is {config.memory_batch}, allowed: {segment} for model.memory_reading 'context', "
+            "which learns a segment at once (model.segment_len and model.num_longterm_tokens)"
+        )

@@ -1,6 +1,6 @@
 """What the families share: embedding, blocks, final norm, head.
 
-Legend: B rows, T positions, b new positions, D width.
+Legend: B rows, T positions, b new positions, e positions that the blocks see, D width.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from flax import nnx
 from jaxlm.config import ExecutionConfig
 from jaxlm.errors import UserError
 from jaxlm.layers.linear import Embedding
+from jaxlm.layers.longterm_tokens import LongTermTokens
 from jaxlm.layers.norms import norm
 from jaxlm.layers.reading import Cache, Reading
 from jaxlm.layers.structure import Structure, document_positions
@@ -46,6 +47,11 @@ class Trunk(nnx.Module):
         self.embedding = Embedding(config.vocab_size, config.hidden_size, **make)
         learned = config.positions == "learned"
         self.positions = Embedding(config.max_positions, config.hidden_size, **make) if learned else None
+        self.memory_tokens = (
+            LongTermTokens(config.num_longterm_tokens, config.segment_len, config.hidden_size, **make)
+            if config.num_longterm_tokens
+            else None
+        )
         self.layers = nnx.Dict(
             {f"{i:0{digits}}": block(config, execution, kind) for i, kind in enumerate(config.layer_kinds)}
         )
@@ -65,12 +71,24 @@ class Trunk(nnx.Module):
             return list(self.layers.items())
         return [(f"{name}.{i}", block) for name, block in self.layers.items() for i in range(self.repeats)]
 
-    def enter(self, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """What the first block reads: [B, T, D]."""
+    def enter(self, tokens_BT: jax.Array, positions_BT: jax.Array, before_B: Any = 0) -> jax.Array:
+        """What the first block reads, behind `before_B` tokens of each row: [B, e, D], e = T in most families."""
         x_BTD = self.embedding(tokens_BT)
         if self.embedding_factor is not None:
             x_BTD = x_BTD * jnp.asarray(self.embedding_factor, x_BTD.dtype)
-        return x_BTD if self.positions is None else x_BTD + self.positions(positions_BT)
+        if self.positions is not None:
+            x_BTD = x_BTD + self.positions(positions_BT)
+        return x_BTD if self.memory_tokens is None else self.memory_tokens.weave(x_BTD, before_B)
+
+    def exit(self, x_BeD: jax.Array, size: int, before_B: Any = 0) -> jax.Array:
+        """What the head reads: the final norm at the positions of the tokens, [B, T, D]."""
+        return self.final_norm(
+            x_BeD if self.memory_tokens is None else self.memory_tokens.unweave(x_BeD, size, before_B)
+        )
+
+    def lengthened(self, tokens: Any) -> Any:
+        """How many positions of the blocks so many tokens of a row take: int or int array."""
+        return tokens if self.memory_tokens is None else self.memory_tokens.lengthened(tokens)
 
     def __call__(
         self, tokens_BT: jax.Array, structure: Structure, segments_BT: jax.Array | None = None
@@ -92,6 +110,12 @@ class Trunk(nnx.Module):
         else:
             positions = document_positions(segments_BT[:, :length])
         positions_BT = jnp.tile(positions, (1, structure.streams))
+        x_BTD, noted = self.enter(tokens_BT, positions_BT), []
+        if self.memory_tokens is not None:
+            positions_BT = jnp.arange(x_BTD.shape[1], dtype=jnp.int32)[None]
+            if segments_BT is not None:
+                segments_BT = self.memory_tokens.weave_segments(segments_BT)
+                positions_BT = document_positions(segments_BT)
 
         def run(blocks: list[Any], x_BTD: jax.Array) -> tuple[jax.Array, Losses]:
             noted: list[Losses] = []
@@ -102,7 +126,6 @@ class Trunk(nnx.Module):
                     noted.append(reading.noted_B)
             return x_BTD, jax.tree.map(lambda *losses: sum(losses[1:], losses[0]), *noted)
 
-        x_BTD, noted = self.enter(tokens_BT, positions_BT), []
         blocks = list(self.layers.values())
         scanned = len(blocks) // self.period * self.period if self.scan else 0
         if scanned:
@@ -113,7 +136,7 @@ class Trunk(nnx.Module):
             noted.append(losses)
         executed = len(blocks) * self.repeats
         mean = jax.tree.map(lambda *losses: sum(losses[1:], losses[0]) / executed, *noted)
-        return self.final_norm(x_BTD), mean
+        return self.exit(x_BTD, tokens_BT.shape[1]), mean
 
     def _scan(self, run: Callable[..., Any], blocks: list[Any], x_BTD: jax.Array) -> tuple[jax.Array, Losses]:
         """Runs whole periods of the layer pattern in a loop, so that every window is static inside the body."""
@@ -142,23 +165,29 @@ class Trunk(nnx.Module):
 
         Rows may be padded on the right: only the first `num_new_B` of the b positions are real.
         """
-        positions_Bb = cache["length"][:, None] + jnp.arange(tokens_Bb.shape[1], dtype=jnp.int32)
-        x_BbD, layers = self.enter(tokens_Bb, positions_Bb), {}
+        before_B, b = cache["length"], tokens_Bb.shape[1]
+        positions_Bb = before_B[:, None] + jnp.arange(b, dtype=jnp.int32)
+        x_BeD, layers = self.enter(tokens_Bb, positions_Bb, before_B), {}
+        length_B = self.lengthened(before_B)
+        num_new_B = self.lengthened(before_B + num_new_B) - length_B
+        positions_Be = length_B[:, None] + jnp.arange(x_BeD.shape[1], dtype=jnp.int32)
         for name, block in self.order():
             proposal = dict(cache["layers"][name])
-            reading = Reading(structure, positions_Bb, None, cache["length"], num_new_B, proposal)
-            x_BbD = block(x_BbD, reading)
+            reading = Reading(structure, positions_Be, None, length_B, num_new_B, proposal)
+            x_BeD = block(x_BeD, reading)
             layers[name] = proposal
-        return self.final_norm(x_BbD), {"length": cache["length"], "layers": layers}
+        return self.exit(x_BeD, b, before_B), {"length": before_B, "layers": layers}
 
     def commit(self, cache: Cache, n_B: jax.Array) -> Cache:
         """Accepts the first n of each row's new positions."""
+        length_B = cache["length"] + n_B
+        kept_B = self.lengthened(length_B) - self.lengthened(cache["length"])
         layers = {
             name: {
-                key: part.commit(cache["layers"][name][key], n_B)
+                key: part.commit(cache["layers"][name][key], kept_B)
                 for key, part in block.mixers().items()
                 if part is not None
             }
             for name, block in self.order()
         }
-        return {"length": cache["length"] + n_B, "layers": layers}
+        return {"length": length_B, "layers": layers}

@@ -22,7 +22,7 @@ def residual_std(config: ModelConfig) -> float:
 
 
 def contract_rows(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x.T @ y over the second-last axis: [..., R, I] and [..., R, J] to [..., I, J], sums in fp32.
+    """x.T @ y over the second-last axis: [..., R, I] and [..., R, J] to [..., I, J], sums at least in fp32.
 
     The gradient of every matrix is such a product. XLA's fast CPU kernel takes a product only if its left side is
     contracted over the last axis, so there x is turned first; the barrier keeps XLA from undoing that.
@@ -36,7 +36,7 @@ def contract_rows(x: jax.Array, y: jax.Array) -> jax.Array:
             y,
             (((axis,), (row,)), (batch, batch)),
             precision=precision(x.dtype),
-            preferred_element_type=jnp.float32,
+            preferred_element_type=jnp.promote_types(x.dtype, jnp.float32),
         )
 
     def turned(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -52,7 +52,8 @@ def matmul(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _matmul_forward(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return matmul(x, kernel), (x, kernel)
+    # Not by way of `matmul`, in which the recomputation policies would not see that it is a product.
+    return jnp.matmul(x, kernel, precision=precision(x.dtype)), (x, kernel)
 
 
 def _matmul_backward(saved: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""Norms over the last axis, computed in fp32."""
+"""Norms over the last axis, computed in fp32 or what is wider."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from jaxlm.model_config import ModelConfig
 class RMSNorm(nnx.Module):
     """x / rms(x) * scale (Zhang and Sennrich 2019; transformers' LlamaRMSNorm).
 
-    With `unit_offset` the factor is 1 + scale, which starts at 0 (transformers' Gemma3RMSNorm).
+    With `unit_offset` the factor is 1 + scale, which starts at 0 (transformers' Gemma3RMSNorm). With `heads` the input
+    is [..., heads, width] and each head has a scale of its own.
     """
 
-    def __init__(self, width: int, *, eps: float, unit_offset: bool = False, logical: str | None = "embed") -> None:
-        self.scale = parameter((width,), Constant(0.0 if unit_offset else 1.0), (logical,))
+    def __init__(
+        self, width: int, *, eps: float, unit_offset: bool = False, heads: int = 0, logical: str | None = "embed"
+    ) -> None:
+        start = Constant(0.0 if unit_offset else 1.0)
+        self.scale = (
+            parameter((heads, width), start, (None, logical)) if heads else parameter((width,), start, (logical,))
+        )
         self.eps, self.offset = eps, 1.0 if unit_offset else 0.0
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -26,7 +32,7 @@ class RMSNorm(nnx.Module):
 
         @recomputed
         def normalise(x: jax.Array, scale: jax.Array) -> jax.Array:
-            x32 = x.astype(jnp.float32)
+            x32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
             inverse = jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
             return (x32 * inverse * (scale + self.offset)).astype(x.dtype)
 
@@ -46,7 +52,7 @@ class LayerNorm(nnx.Module):
 
         @recomputed
         def normalise(x: jax.Array, scale: jax.Array, bias: jax.Array | float) -> jax.Array:
-            x32 = x.astype(jnp.float32)
+            x32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
             centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
             inverse = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + self.eps)
             return (centred * inverse * scale + bias).astype(x.dtype)

@@ -27,12 +27,12 @@ PEAK_FLOPS = {
 }
 
 # Part of the model by a name in the path, the first that is there: Canon layers and norms lie inside other parts.
-_PARTS = ("canon", "norm", "embedding", "positions", "head", "attention", "convolution", "feed_forward")
+_PARTS = ("canon", "norm", "embedding", "positions", "head", "memory", "attention", "convolution", "feed_forward")
 _LOOKED_UP = ("embedding", "positions")  # rows are picked, nothing is multiplied
 
 
 def part_of(path: str) -> str:
-    """The part a parameter belongs to, one of canon, norm, embedding, positions, head, attention, ..."""
+    """The part a parameter belongs to, one of canon, norm, embedding, positions, head, memory, attention, ..."""
     for part in _PARTS:
         if any(name == part or name.startswith(f"{part}_") or name.endswith(f"_{part}") for name in path.split("/")):
             return part
@@ -64,22 +64,65 @@ def flops_per_token(config: ModelConfig, seq_len: int) -> dict[str, float]:
     `with_attention`: plus 12 x heads x head size x T a layer, every position seeing every other, right for
     bidirectional models. `with_causal_attention`: half of that. A local layer sees at most 2 W - 1 positions where it
     sees ahead, and about W - W^2 / 2T, the mean over the row, where it does not. A convolution sees its taps, which are
-    parameters.
+    parameters. Learned vectors in the sequence are work for the blocks too, spread over the tokens.
     """
     model = build_model(config)
     config, counts = model.config, parameter_counts(model)
     head = config.vocab_size * config.hidden_size
     blocks = counts["active"] - (counts["total"] - counts["non_embedding"]) - (0 if config.tie_embeddings else head)
-    six_n = 6.0 * (blocks * config.layer_repeats + head)
+    positions = config.layer_repeats * model.module.lengthened(seq_len) / seq_len  # of the blocks, for each token
+    memory = _MemoryWork(config)
+    six_n = 6.0 * ((blocks + memory.products) * positions + head)
     width, window = config.num_heads * config.head_dim, min(config.sliding_window, seq_len)
-    seen = {"G": float(seq_len), "L": float(min(2 * window - 1, seq_len)), "C": 0.0}
-    seen_causally = {"G": seq_len / 2, "L": window - window**2 / (2 * seq_len), "C": 0.0}
-    twelve = 12.0 * width * config.layer_repeats
+    segment = min(config.segment_len + (config.num_longterm_tokens or 0), seq_len)
+    fixed = config.num_persistent_tokens or 0
+    again = segment if config.memory_reading == "context" else 0  # what the memory says stands beside the text
+    seen = {
+        "G": float(seq_len),
+        "L": float(min(2 * window - 1, seq_len)),
+        "C": 0.0,
+        "S": float(fixed + segment),
+        "M": float(fixed + segment + again),
+    }
+    seen_causally = {
+        "G": seq_len / 2,
+        "L": window - window**2 / (2 * seq_len),
+        "C": 0.0,
+        "S": fixed + segment / 2,
+        "M": fixed + (segment + again) / 2,
+    }
+    twelve = 12.0 * width * positions
     return {
         "six_n": six_n,
-        "with_attention": six_n + twelve * sum(seen[kind] for kind in config.layer_kinds),
-        "with_causal_attention": six_n + twelve * sum(seen_causally[kind] for kind in config.layer_kinds),
+        "with_attention": six_n
+        + twelve * sum(seen[kind] for kind in config.layer_kinds)
+        + 6.0 * positions * memory.pairs,
+        "with_causal_attention": six_n
+        + twelve * sum(seen_causally[kind] for kind in config.layer_kinds)
+        + 3.0 * positions * memory.pairs,
     }
+
+
+class _MemoryWork:
+    """Multiply-adds of a forward pass for each position, in all M layers, beside one for each of their parameters.
+
+    Attributes:
+      products: with the network's matrices, which work five times and more: it stores (forward, and backward through
+        all but the first), is read (memory and momentum), and is written (both). The paper's reading projects twice.
+      pairs: of a position with each of the memory batch: what an outer product gives is taken as two inner ones.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        layers, N, H, D = config.layer_kinds.count("M"), config.num_heads, config.head_dim, config.hidden_size
+        inner, depth = round(H * config.memory_expansion), config.memory_depth
+        widths = [H, *[inner] * (depth - 1), H]
+        sizes = [a * b for a, b in zip(widths, widths[1:], strict=False)]
+        products = N * (4 * sum(sizes) + sum(sizes[1:]))
+        if config.memory_reading == "context":
+            K = config.num_kv_heads
+            products += N * sum(sizes) + D * 2 * K * H + 2 * D * N * H + D * N
+        self.products = layers * products
+        self.pairs = layers * N * config.memory_batch * (sum(widths[:-1]) + sum(widths[1:]) + H)
 
 
 def training_flops(objective: Objective, seq_len: int) -> tuple[float, str]:

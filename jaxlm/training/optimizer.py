@@ -18,13 +18,15 @@ from jaxlm.layers.parameters import from_paths, paths
 # dimensions, stacked norm scales would too. A parameter that no line knows is an error, so a family that brings a new
 # kind of parameter adds its line here. A tied head is the embedding and has no path of its own.
 DECAY_RULES: tuple[tuple[str, bool], ...] = (
-    (r"(.*/)?(qkv|out|gate_up|up|down|bcx|router)/kernel", True),
+    (r"(.*/)?(qkv|out|gate_up|up|down|bcx|router|query|key_value|gate|rates)/kernel", True),
     (r"(.*/)?experts/(gate_up|down)", True),
     (r"head/table", True),
     (r"(embedding|positions)/table", False),
-    (r"(.*/)?(qkv|out|gate_up|up|down)/bias", False),
+    (r"(.*/)?(qkv|out|gate_up|up|down|rates)/bias", False),
     (r"(.*/)?\w*norm/(scale|bias)", False),
     (r"(.*/)?(canon_[abcd]|taps)/(kernel|bias)", False),
+    (r"(.*/)?memory/start/(matrices/\d+|scale)", False),
+    (r"memory_tokens/table|(.*/)?attention/persistent", False),
 )
 
 

@@ -144,6 +144,8 @@ def check_reading(config: RunConfig) -> None:
             f"objective.kind is {config.objective.kind!r}, allowed: 'diffusion' for model.family {model.family!r}, "
             "which looks both ways"
         )
+    if (reason := family(model.family).causal_only) and diffusion:
+        raise UserError(f"objective.kind is 'diffusion', allowed: 'causal' for model.family {model.family!r}: {reason}")
     if diffusion and model.positions == "none" and not model.canon_set and "C" not in model.layer_kinds:
         raise UserError(
             "model.positions is 'none' with objective.kind 'diffusion', allowed: 'rope' or 'learned': without a causal "

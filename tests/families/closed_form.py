@@ -23,7 +23,16 @@ def closed_form(config: ModelConfig) -> int:
     widths = {"A": D, "B": heads, "C": D, "D": gated_width}
     canon = sum((c.canon_kernel + c.canon_bias) * widths[place] for place in c.canon_set)
 
+    # Titans: learned keys and values, learned vectors, and a memory: a network a head, projections, rates, norms.
+    attention += 2 * K * (c.num_persistent_tokens or 0) * H
+    inner = round(H * c.memory_expansion)
+    matrices = H * H if c.memory_depth == 1 else 2 * H * inner + (c.memory_depth - 2) * inner * inner
+    projections = 3 * D * N * H + N * H * D + D * N + (D + 1) * 3 * N
+    memory = N * (matrices + H) + projections + 2 * N * H + 2 * D
+
     norms = (4 if c.family == "gemma3" else 2) * norm
     layers = sum((convolution if kind == "C" else attention) + feed_forward + canon + norms for kind in c.layer_kinds)
+    layers += c.layer_kinds.count("M") * memory
     tables = c.vocab_size * (1 if c.tie_embeddings else 2) + c.max_positions * (c.positions == "learned")
+    tables += c.num_longterm_tokens or 0
     return tables * D + layers + norm

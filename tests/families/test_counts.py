@@ -43,6 +43,7 @@ TABLE = {
     "qwen3": ({"family": "qwen3"}, 71_249_280),
     "gemma3": ({"family": "gemma3"}, 71_273_856),
     "lfm2": ({"family": "lfm2"}, 74_219_520),
+    "titans_mac": ({"family": "titans_mac"}, 79_430_304),
     "dllm": ({"family": "dllm"}, 71_246_208),
     "dllm_canon": ({"family": "dllm_canon"}, 71_344_512),
     "dhara": ({"family": "dhara"}, 71_344_512),

@@ -124,3 +124,23 @@ def test_without_runs_it_says_how_to_make_them(kernel, monkeypatch) -> None:
     assert caught.value.evalue == (
         f"no finished run in {where / 'ar'} and {where / 'diffusion'}: `bash launch/quickstart.sh` makes them"
     )
+
+
+def test_depth_and_width_runs_small(runs, kernel, monkeypatch) -> None:
+    monkeypatch.setenv("JAXLM_RUNS", str(runs))
+    monkeypatch.setenv("JAXLM_NOTEBOOK", "small")
+    notebook = execute(ROOT / "notebooks" / "02_depth_and_width.ipynb", started_in=ROOT / "notebooks")
+    shown = [output.data for output in outputs(notebook) if output.output_type == "display_data"]
+    assert sum("image/png" in data for data in shown) == 4, "sizes, ranks, entropies, load"
+    text = printed(notebook, "stdout")
+    for total in ("67,736,832", "64,085,504", "61,603,136", "62,279,808", "76,475,520", "75,592,640", "63,673,088"):
+        assert total in text, "the sweep as published"
+    matched = [line for line in text.partition("matched at 70M")[2].splitlines() if " x " in line][1:8]
+    totals = [int(line.split()[4].replace(",", "")) for line in matched]
+    assert len(totals) == 7
+    assert max(abs(total / 70e6 - 1) for total in totals) <= 0.005
+    for name in ("2x", "6x", "moe"):
+        assert any(path.name.startswith(name) for path in (runs / "depth_and_width").glob("*/"))
+    assert text.count("after: embedding") == 2
+    least = [float(line.split()[-3].rstrip(",")) for line in text.splitlines() if line.startswith("expert load")]
+    assert len(least) == 2 and all(0 <= share <= 0.25 for share in least)

@@ -22,6 +22,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gemma3": {"layer_pattern": "LG", "sliding_window": 5},
     "lfm2": {"layer_pattern": "CG"},
     "mobilellm": {"layer_repeats": 2},
+    "titans_mac": {"layer_pattern": "SM", "segment_len": 6, "num_longterm_tokens": 2, "memory_batch": 8},
     "minimind": {"num_experts": 3, "num_shared_experts": 1},
 }
 STEPS = 6
@@ -54,6 +55,12 @@ def test_a_family_does_all_that_the_others_do(name: str, tiny: Callable[..., Run
     assert [len(one.token_ids) for one in written] == [6, 6]
 
     diffusion = config_of(name, tiny, objective={"kind": "diffusion"}, train={"total_tokens": 3 * 128})
+    if reason := family(name).causal_only:
+        refusal = f"objective.kind is 'diffusion', allowed: 'causal' for model.family '{name}': {reason}"
+        with pytest.raises(UserError, match=refusal):
+            loop.train(diffusion, tmp_path / "converted", kind="convert", init_from=str(tmp_path / "run"))
+        assert not (tmp_path / "converted").exists()
+        return
     loop.train(diffusion, tmp_path / "converted", kind="convert", init_from=str(tmp_path / "run"))
     assert workdir.is_complete(tmp_path / "converted")
     assert [line["block_size"] for line in read_lines(tmp_path / "converted")] == [4, 0, 0]

@@ -70,6 +70,37 @@ def test_the_formula_agrees_with_the_compiler(tiny_model_config: ModelConfig) ->
     assert counted == pytest.approx(flops_per_token(config, length)["with_attention"], rel=0.15)
 
 
+@pytest.mark.parametrize("reading", ["residual", "context"])
+def test_the_formula_of_a_memory_agrees_with_the_compiler(reading: str, tiny_model_config: ModelConfig) -> None:
+    """A forward pass over one memory batch: the compiler would count a loop over several as one."""
+    segment, vectors = 28, 4
+    config = dataclasses.replace(
+        tiny_model_config,
+        family="titans_mac",
+        canon_set="",
+        layer_pattern="M",
+        num_layers=3,
+        hidden_size=64,
+        intermediate_size=160,
+        num_heads=2,
+        num_kv_heads=2,
+        head_dim=32,
+        segment_len=segment,
+        num_longterm_tokens=vectors,
+        memory_batch=segment + vectors,
+        memory_reading=reading,
+    )
+    model = build_model(config, ExecutionConfig(dtype="float32", layers="unroll"))
+    tokens_BT = jax.ShapeDtypeStruct((2, segment), jnp.int32)
+
+    def logits(params: dict, tokens_BT: jax.Array) -> jax.Array:
+        return model.logits(params, model.hidden(params, tokens_BT, Structure(1)))
+
+    compiled = jax.jit(logits).lower(model.abstract_params(), tokens_BT).compile()
+    counted = compiled.cost_analysis()["flops"] / (2 * segment)
+    assert counted == pytest.approx(flops_per_token(config, segment)["with_attention"] / 3, rel=0.15)
+
+
 def test_block_phases_are_charged_for_both_streams() -> None:
     model = build_model(STUDY)
 

@@ -27,6 +27,7 @@ from jaxlm.training.step import abstract_batch, jit_step
         ("configs/gemma3.py", 1),
         ("configs/lfm2.py", 1),
         ("configs/moe.py:active67m", 1),
+        ("configs/titans_mac.py", 1),
     ],
 )
 def test_the_study_step_lowers_for_cuda_and_tpu(file: str, block_size: int) -> None:
