@@ -77,6 +77,9 @@ class ModelConfig:
     memory_chunk: int = option(0, "positions that share a momentum and a forgetting; 0: the family's", minimum=0)
     memory_batch: int = option(0, "positions whose gradients are taken at the same weights; 0: the family's", minimum=0)
     memory_max_rate: float = option(0.0, "the largest learning rate of the memory; 0: the family's", minimum=0)
+    memory_forgetting: float = option(
+        0.0, "share of the memory that a chunk forgets before that is learned, below 1; 0: the family's", minimum=0
+    )
     layer_repeats: int = option(1, "times that each block runs, in a row, with the same weights", minimum=1)
     num_experts: int = option(0, "experts that the router chooses from; 0: the family's", minimum=0)
     experts_per_token: int = option(0, "experts that work for one token; 0: the family's", minimum=0)

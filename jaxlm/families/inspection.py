@@ -19,6 +19,7 @@ from jaxlm.layers.attention import Attention
 from jaxlm.layers.experts import Experts
 from jaxlm.layers.parameters import Tree
 from jaxlm.layers.reading import Mixer, Reading
+from jaxlm.layers.segment_attention import SegmentAttention
 from jaxlm.layers.structure import Structure
 
 
@@ -29,7 +30,7 @@ class _Watching(Reading):
     seen: list[jax.Array] = field(default_factory=list)
 
     def mix(self, name: str, part: Mixer | None, x: jax.Array) -> jax.Array:
-        if isinstance(part, Attention):
+        if isinstance(part, Attention | SegmentAttention):
             self.seen.append(part.weights(x, self))
         return super().mix(name, part, x)
 
@@ -54,7 +55,8 @@ def attention_weights(model: Model, params: Tree, tokens_BT: Any, structure: Str
 
     Returns:
       By layer, in the order in which they run, the weights [B, N, T, T] (query, key) of each attention in it, in the
-      compute dtype.
+      compute dtype. Of attention within segments they are [B, N, T, P + T] on the lengthened row, the P persistent keys
+      first; attention inside a memory as context is not shown.
     """
     return {name: reading.seen for name, _, reading in _blocks(model.bind(params), tokens_BT, structure)}
 

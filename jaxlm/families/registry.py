@@ -25,6 +25,7 @@ ONLY_FOR = {
         "memory_chunk",
         "memory_batch",
         "memory_max_rate",
+        "memory_forgetting",
     ),
 }
 
@@ -152,6 +153,8 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
 
 
 def _check_memory(config: ModelConfig) -> None:
+    if config.memory_forgetting >= 1:
+        raise UserError(f"model.memory_forgetting is {config.memory_forgetting}, allowed: below 1")
     if config.memory_batch % config.memory_chunk:
         raise UserError(
             f"model.memory_batch is {config.memory_batch}, allowed: a multiple of model.memory_chunk = "

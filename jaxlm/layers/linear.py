@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from jaxlm.layers.parameters import Constant, Normal, parameter
+from jaxlm.layers.parameters import Constant, Initializer, Normal, parameter
 from jaxlm.model_config import ModelConfig
 
 
@@ -67,13 +67,21 @@ matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
 class Linear(nnx.Module):
-    """y = x @ kernel, plus a bias if there is one, computed in `dtype`."""
+    """y = x @ kernel, plus a bias if there is one, computed in `dtype`; `bias` may say where it starts, else at 0."""
 
     def __init__(
-        self, inputs: int, outputs: int, *, std: float, logical: tuple[str, str], dtype: DTypeLike, bias: bool = False
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        std: float,
+        logical: tuple[str, str],
+        dtype: DTypeLike,
+        bias: bool | Initializer = False,
     ) -> None:
         self.kernel = parameter((inputs, outputs), Normal(std), logical)
-        self.bias = parameter((outputs,), Constant(0.0), (logical[1],)) if bias else None
+        start = Constant(0.0) if bias is True else bias
+        self.bias = parameter((outputs,), start, (logical[1],)) if start else None
         self.dtype = jnp.dtype(dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -33,7 +33,7 @@ from jaxlm.layers import pieces
 from jaxlm.layers.linear import Linear
 from jaxlm.layers.memory_mixture import Mixture, mixtures
 from jaxlm.layers.norms import RMSNorm
-from jaxlm.layers.parameters import Constant, Uniform, parameter
+from jaxlm.layers.parameters import Constant, Parts, Uniform, parameter
 from jaxlm.layers.reading import Cache, Reading
 from jaxlm.model_config import ModelConfig
 
@@ -89,7 +89,9 @@ class NeuralMemory(nnx.Module):
         self.store_norm, self.read_norm = RMSNorm(D, eps=config.norm_eps), RMSNorm(D, eps=config.norm_eps)
         self.key_value = Linear(D, 2 * N * H, logical=("embed", "heads"), **make)
         self.query = Linear(D, N * H, logical=("embed", "heads"), **make)
-        self.rates = Linear(D, 3 * N, logical=("embed", "heads"), bias=True, **make)
+        forgetting = math.log(config.memory_forgetting / (1 - config.memory_forgetting))
+        rates = Parts((0.0, 0.0, forgetting))  # logits of theta, eta and alpha
+        self.rates = Linear(D, 3 * N, logical=("embed", "heads"), bias=rates, **make)
         self.gate = Linear(D, N, logical=("embed", "heads"), **make)
         self.out = Linear(N * H, D, logical=("heads", "embed"), **make)
         head: dict[str, Any] = dict(eps=config.norm_eps, unit_offset=True, heads=N, logical=None)

@@ -52,6 +52,16 @@ class Constant:
         return jnp.full(shape, self.value, jnp.float32)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A vector of equal parts, each with a value of its own."""
+
+    values: tuple[float, ...]
+
+    def __call__(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jnp.repeat(jnp.array(self.values, jnp.float32), shape[0] // len(self.values))
+
+
 def parameter(shape: tuple[int, ...], initializer: Initializer, logical: tuple[str | None, ...]) -> nnx.Param[Any]:
     """An abstract fp32 parameter with one logical axis name a dimension (`jaxlm.training.sharding` reads them)."""
     assert len(shape) == len(logical), (shape, logical)

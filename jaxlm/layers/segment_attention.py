@@ -3,8 +3,8 @@
 Positions lie in segments on the absolute grid of the row. A position sees its own segment up to itself, and
 `num_persistent_tokens` learned keys and values, which are the layer's own and not rotated (titans-pytorch; the paper
 puts learned tokens in front of the sequence instead). Nothing passes from segment to segment here: that is what the
-memory is for. Legend: B rows, T positions, b new positions, U positions of a segment, n segments, D width, N query
-heads, K key/value heads, G = N / K, H head dim, P persistent tokens, S keys.
+memory is for. Legend: B rows, T positions, b new positions, U positions of a segment, n segments, R = n B, D
+width, N query heads, K key/value heads, G = N / K, H head dim, P persistent tokens, S keys.
 """
 
 from __future__ import annotations
@@ -45,18 +45,41 @@ class SegmentAttention(nnx.Module):
 
     def whole(self, x_BTD: jax.Array, reading: Reading) -> jax.Array:
         """[B, T, D] to [B, T, D]."""
+        y_RUD = self.attend(*self._by_segments(x_BTD, reading))
+        B, T = x_BTD.shape[:2]
+        return pieces.join(y_RUD.reshape(-1, B, *y_RUD.shape[1:]), T)
+
+    def weights(self, x_BTD: jax.Array, reading: Reading) -> jax.Array:
+        """How much of each key each query takes, in the reading of `whole`: [B, N, T, P + T], rows sum to 1.
+
+        The persistent keys are the first P.
+        """
+        q_RUNH, k_RUKH, v_RUKH, seen_RUU = self._by_segments(x_BTD, reading)
+        k_RKSH, _, seen_RUS = self._in_front(k_RUKH, v_RUKH, seen_RUU)
+        R, K, S, _ = k_RKSH.shape
+        # As in `Attention.weights`: attention to one-hot values.
+        one_hot_RKSS = jnp.broadcast_to(jnp.eye(S, dtype=q_RUNH.dtype), (R, K, S, S))
+        w_RKGUS = scores_to_values(self._grouped(q_RUNH), k_RKSH, one_hot_RKSS, seen_RUS)
+        (B, T), U, P = x_BTD.shape[:2], self.unit, S - self.unit
+        w_nBNUS = w_RKGUS.reshape(-1, B, self.num_heads, U, S)
+        out = jnp.zeros((B, self.num_heads, len(w_nBNUS) * U, P + len(w_nBNUS) * U), w_nBNUS.dtype)
+        for i, w_BNUS in enumerate(w_nBNUS):
+            rows = slice(i * U, (i + 1) * U)
+            out = out.at[:, :, rows, :P].set(w_BNUS[..., :P])
+            out = out.at[:, :, rows, P + i * U : P + (i + 1) * U].set(w_BNUS[..., P:])
+        return out[:, :, :T, : P + T]
+
+    def _by_segments(self, x_BTD: jax.Array, reading: Reading) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """Queries, keys, values, and what is seen, bool [R, U, U]: each of the R = n B segments is a row."""
         assert reading.structure.causal, reading.structure
-        T = x_BTD.shape[1]
         q, k, v = (pieces.split(x, self.unit) for x in self.project(x_BTD, reading.positions_BT))
         seen = jnp.tril(jnp.ones((self.unit, self.unit), bool))[None, None]
         if reading.segments_BT is not None:
             documents_nBU = pieces.split(reading.segments_BT, self.unit)
             seen = seen & (documents_nBU[..., :, None] == documents_nBU[..., None, :])
-        rows = q.shape[:2]
-        seen = jnp.broadcast_to(seen, (*rows, self.unit, self.unit))
-        q, k, v, seen = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v, seen))  # each segment a row
-        y = self.attend(q, k, v, seen)
-        return pieces.join(y.reshape(*rows, *y.shape[1:]), T)
+        seen = jnp.broadcast_to(seen, (*q.shape[:2], self.unit, self.unit))
+        q, k, v, seen = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v, seen))
+        return q, k, v, seen
 
     def init_cache(self, batch: int, length: int) -> Cache:
         """Keys and values of the unfinished segment, so its size does not depend on `length`."""
@@ -91,14 +114,26 @@ class SegmentAttention(nnx.Module):
 
     def attend(self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array, seen_BTS: jax.Array) -> jax.Array:
         """[B, T, D]: what the queries find in the keys that they see and in the persistent ones."""
+        k_BKSH, v_BKSH, seen_BTS = self._in_front(k_BSKH, v_BSKH, seen_BTS)
+        out_BKGTH = scores_to_values(self._grouped(q_BTNH), k_BKSH, v_BKSH, seen_BTS)
+        return self.out(out_BKGTH.transpose(0, 3, 1, 2, 4).reshape(*q_BTNH.shape[:2], -1))
+
+    def _grouped(self, q_BTNH: jax.Array) -> jax.Array:
         B, T = q_BTNH.shape[:2]
+        return q_BTNH.reshape(B, T, self.num_kv_heads, -1, self.head_dim).transpose(0, 2, 3, 1, 4)
+
+    def _in_front(
+        self, k_BSKH: jax.Array, v_BSKH: jax.Array, seen_BTS: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Keys and values with heads first, behind the persistent ones, which every query sees."""
         k_BKSH, v_BKSH = k_BSKH.swapaxes(1, 2), v_BSKH.swapaxes(1, 2)
-        if self.persistent is not None:
-            lasting = jnp.broadcast_to(
-                self.persistent[...].astype(self.dtype)[:, None], (2, B, *self.persistent.get_value().shape[1:])
-            )
-            k_BKSH, v_BKSH = jnp.concatenate([lasting[0], k_BKSH], 2), jnp.concatenate([lasting[1], v_BKSH], 2)
-            seen_BTS = jnp.pad(seen_BTS, ((0, 0), (0, 0), (lasting.shape[3], 0)), constant_values=True)
-        q_BKTGH = q_BTNH.reshape(B, T, self.num_kv_heads, -1, self.head_dim).swapaxes(1, 2)
-        out_BKGTH = scores_to_values(q_BKTGH.swapaxes(2, 3), k_BKSH, v_BKSH, seen_BTS)
-        return self.out(out_BKGTH.transpose(0, 3, 1, 2, 4).reshape(B, T, -1))
+        if self.persistent is None:
+            return k_BKSH, v_BKSH, seen_BTS
+        k_KPH, v_KPH = self.persistent[...].astype(self.dtype)
+
+        def join(front_KPH: jax.Array, x_BKSH: jax.Array) -> jax.Array:
+            front_BKPH = jnp.broadcast_to(front_KPH, (len(x_BKSH), *front_KPH.shape))
+            return jnp.concatenate([front_BKPH, x_BKSH], axis=2)
+
+        seen_BTS = jnp.pad(seen_BTS, ((0, 0), (0, 0), (k_KPH.shape[1], 0)), constant_values=True)
+        return join(k_KPH, k_BKSH), join(v_KPH, v_BKSH), seen_BTS

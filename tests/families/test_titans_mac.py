@@ -13,8 +13,10 @@ import pytest
 
 from jaxlm.errors import UserError
 from jaxlm.families import Model, resolve
+from jaxlm.families.inspection import attention_weights
 from jaxlm.layers.longterm_tokens import LongTermTokens
 from jaxlm.layers.parameters import Tree, bind, paths
+from jaxlm.layers.reading import Reading
 from jaxlm.layers.structure import Structure
 from jaxlm.model_config import ModelConfig
 from tests.families.members import TITANS
@@ -23,6 +25,7 @@ from tests.quick_jit import quick_jit
 
 T = 23
 CAUSAL = Structure(1)
+NO_MEMORY = {"memory_chunk": 0, "memory_batch": 0}
 
 
 def from_package(config: ModelConfig) -> Any:
@@ -259,6 +262,7 @@ def test_the_paper_s_reading_learns_a_segment_at_once() -> None:
     [
         ({"canon_set": "AC"}, "model.canon_set is 'AC', allowed: '' for model.family 'titans_mac'"),
         ({"layer_pattern": "GM"}, "model.layer_pattern is 'GM', allowed: no G for model.family 'titans_mac'"),
+        ({"memory_forgetting": 1.0}, "model.memory_forgetting is 1.0, allowed: below 1"),
         ({"memory_chunk": 3}, "model.memory_batch is 128, allowed: a multiple of model.memory_chunk = 3"),
         ({"memory_reading": "context", "memory_batch": 64}, "model.memory_batch is 64, allowed: 36 for"),
         ({"layer_pattern": "S", "memory_depth": 3}, "model.memory_depth is 3, allowed: 0 without M layers"),
@@ -273,3 +277,21 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -
     with pytest.raises(UserError) as refusal:
         resolve(dataclasses.replace(ModelConfig(family="titans_mac"), **changes))
     assert str(refusal.value).startswith(message)
+
+
+def test_attention_maps_times_the_values_are_what_attention_gave(tiny, random_params) -> None:
+    model: Model = tiny(**TITANS | {"layer_pattern": "S", "num_layers": 1} | NO_MEMORY)
+    trunk = model.bind(random_params(model))
+    tokens_BT = jax.random.randint(jax.random.key(1), (2, T), 0, 61)
+    ((_, (map_BNTS,)),) = attention_weights(model, random_params(model), tokens_BT, CAUSAL).items()
+    (block,), x_BTD = trunk.layers.values(), trunk.enter(tokens_BT, jnp.arange(T)[None])
+    size, persistent = x_BTD.shape[1], model.config.num_persistent_tokens
+    assert map_BNTS.shape == (2, 4, size, persistent + size)
+    np.testing.assert_allclose(map_BNTS.sum(-1), 1, atol=1e-6)
+    reading = Reading(CAUSAL, jnp.arange(size)[None])
+    h_BTD = block.attention_norm(x_BTD)
+    _, _, v_BTKH = block.attention.project(h_BTD, reading.positions_BT)
+    front_BPKH = jnp.broadcast_to(block.attention.persistent[...][1].swapaxes(0, 1), (2, persistent, 2, 8))
+    values = jnp.repeat(jnp.concatenate([front_BPKH, v_BTKH], axis=1), 2, axis=2)
+    found = block.attention.out(jnp.einsum("bnts,bsnh->btnh", map_BNTS, values).reshape(2, size, -1))
+    np.testing.assert_allclose(found, block.attention.whole(h_BTD, reading), atol=1e-5)

@@ -13,7 +13,7 @@ import pytest
 
 from jaxlm.config import ExecutionConfig, ModelConfig
 from jaxlm.layers.neural_memory import NeuralMemory, network
-from jaxlm.layers.parameters import Tree, bind, from_paths, paths, variables
+from jaxlm.layers.parameters import Tree, bind, from_paths, initialise, paths, variables
 from jaxlm.layers.reading import Reading
 from jaxlm.layers.structure import Structure
 from tests.quick_jit import quick_jit
@@ -28,7 +28,7 @@ CAUSAL = Structure(1)
 def build(**changes: Any) -> tuple[NeuralMemory, Tree]:
     """A memory, and parameters that are nowhere at their start."""
     fields = dict(memory_depth=2, memory_expansion=2.0, memory_chunk=CHUNK, memory_batch=BATCH, memory_max_rate=0.1)
-    shape = dict(hidden_size=D, num_heads=N, num_kv_heads=N, head_dim=H, norm_eps=EPS)
+    shape = dict(hidden_size=D, num_heads=N, num_kv_heads=N, head_dim=H, norm_eps=EPS, memory_forgetting=0.02)
     memory = NeuralMemory(ModelConfig(**shape | fields | changes), ExecutionConfig(dtype="float32"))
     abstract = from_paths({path: leaf.get_value() for path, leaf in paths(variables(memory))})
     return memory, random_tree(abstract, spread=0.2, norm=0.5)
@@ -261,3 +261,10 @@ def test_rows_know_nothing_of_each_other() -> None:
     together, turned = run(params, x_BTD), run(params, x_BTD[::-1])
     np.testing.assert_array_equal(turned, together[::-1])
     np.testing.assert_array_equal(run(params, np.stack([x_BTD[0], text(seed=9)[1]]))[0], together[0])
+
+
+def test_rates_start_where_the_configuration_says() -> None:
+    memory, _ = build(memory_forgetting=0.1)
+    params = initialise(memory, jax.random.key(0))
+    theta_eta_alpha = 1 / (1 + np.exp(-params["rates"]["bias"].reshape(3, N)))
+    np.testing.assert_allclose(theta_eta_alpha, np.repeat([[0.5], [0.5], [0.1]], N, axis=1), rtol=1e-6)
