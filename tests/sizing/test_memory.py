@@ -56,7 +56,7 @@ def analysed(config: RunConfig) -> int:
     return sizes - found.alias_size_in_bytes
 
 
-@pytest.mark.parametrize("remat", ["none", "full"])
+@pytest.mark.parametrize("remat", ["none", "dots", "full"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_estimate_is_within_15_percent_of_what_xla_allots(family: str, remat: str) -> None:
     asked = config(family, remat=remat, loss_chunk=64)
@@ -81,7 +81,7 @@ def test_the_parts_add_up_and_the_state_is_exact() -> None:
 def test_what_is_recomputed_is_not_kept() -> None:
     found = memory.training_memory(config())
     assert found["full"]["activations"] < found["none"]["activations"] / 3
-    assert found["full"]["activations"] <= found["dots"]["activations"] <= found["none"]["activations"]
+    assert found["full"]["activations"] < found["dots"]["activations"] < found["none"]["activations"]
 
 
 def test_activations_grow_with_the_rows_and_nothing_else_does() -> None:
