@@ -68,6 +68,7 @@ def test_the_parts_decide_and_not_the_name(changes: dict, objective: ObjectiveCo
         ({"family": "gemma3"}, DIFFUSION, "auto", "Gemma3ForCausalLM: objective.kind is 'diffusion'"),
         ({"family": "gemma3"}, CAUSAL, "jaxlm", "model.family is 'gemma3' .it has no norms behind the branches"),
         ({"family": "lfm2"}, DIFFUSION, "jaxlm", "model.layer_pattern is 'CCGCCGCCGCGCGCGC'"),
+        ({"family": "titans_mac"}, CAUSAL, "jaxlm", "model.layer_pattern is 'SMSMSMSS'"),
         ({"family": "lfm2", "layer_pattern": "C"}, CAUSAL, "auto", "Lfm2ForCausalLM: model.layer_pattern is 'C'"),
         (
             {"family": "moe", "num_shared_experts": 1},

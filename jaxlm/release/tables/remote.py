@@ -104,7 +104,7 @@ def reasons(config: ModelConfig) -> list[str]:
     return llama.reasons(
         config,
         qk_norm=config.qk_norm,
-        layer_pattern=config.layer_pattern.replace("C", "G"),
+        layer_pattern="".join(kind if kind in "GL" else "G" for kind in config.layer_pattern),
         layer_repeats=config.layer_repeats,
         canon_set=config.canon_set,
     )
