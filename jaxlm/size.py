@@ -6,6 +6,7 @@ Also the other way round: `--budget` proposes shapes that cost the same, `--reco
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +28,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--budget", metavar="70M", help="propose shapes that cost this")
     parser.add_argument("--family", metavar="NAME", help="with --budget: start from configs/NAME.py")
     parser.add_argument("--depths", metavar="L,L,...", help="with --budget; default: the study's seven")
-    match_help = "with --budget: what it counts; flops: of training, per token; default: total"
-    parser.add_argument("--match", choices=("total", "non_embedding", "flops"), help=match_help)
+    parser.add_argument("--match", choices=("total", "non_embedding", "flops"), help="with --budget: what it counts")
     parser.add_argument("--recommend", metavar="70M", help="what is advised for so many parameters")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     args = parser.parse(argv)
@@ -36,14 +36,11 @@ def main(argv: Sequence[str]) -> None:
     print(json.dumps(found) if args.json else text)
 
 
-def _amount(flag: str, text: str) -> int:
-    try:
-        amount = fields.parse(int, text)
-    except ValueError:
-        amount = 0
-    if amount < 1:
-        raise UserError(f"--{flag} is {text!r}, allowed: a number above 0, as 70M")
-    return amount
+def _amount(flag: str, text: str, like: str = "70M") -> int:
+    with contextlib.suppress(ValueError):
+        if (amount := fields.parse(int, text)) > 0:
+            return amount
+    raise UserError(f"--{flag} is {text!r}, allowed: a number above 0, as {like}")
 
 
 def _wanted(args: argparse.Namespace) -> str:
@@ -53,8 +50,8 @@ def _wanted(args: argparse.Namespace) -> str:
     if wanted is None:
         raise UserError("--config is missing, allowed: --config=FILE, --compare=A,B, --budget=N or --recommend=N")
     if strange := given - {wanted, *_USED[wanted]}:
-        also = ", ".join(f"--{name}" for name in (*_USED[wanted], "json"))
-        raise UserError(f"--{min(strange)} is not used with --{wanted}, allowed with it: {also}")
+        also = ", --".join((*_USED[wanted], "json"))
+        raise UserError(f"--{min(strange)} is not used with --{wanted}, allowed with it: --{also}")
     return wanted
 
 
@@ -63,14 +60,14 @@ def _sizes(args: argparse.Namespace) -> tuple[Any, str]:
     from jaxlm.sizing.plot import draw
     from jaxlm.sizing.tables import comparison, table
 
-    specs = args.compare.split(",") if args.compare else [args.config_file]
-    configs = {spec: command_line.load_config(spec, args.overrides, RunConfig) for spec in specs}
-    sizes = {name: describe(config) for name, config in configs.items()}
+    specs = [args.config_file] if args.compare is None else args.compare.split(",")
+    configs = [(spec, command_line.load_config(spec, args.overrides, RunConfig)) for spec in specs]
+    sizes = [(spec, describe(config)) for spec, config in configs]
     if args.plot is not None:
         draw(sizes, Path(args.plot))
-    if args.compare:
-        return list(sizes.values()), comparison(configs, sizes)
-    return sizes[args.config_file], table(args.config, sizes[args.config_file])
+    if args.compare is None:
+        return sizes[0][1], table(args.config, sizes[0][1])
+    return [size for _, size in sizes], comparison(configs, sizes)
 
 
 def _proposed(args: argparse.Namespace) -> tuple[Any, str]:
@@ -79,9 +76,12 @@ def _proposed(args: argparse.Namespace) -> tuple[Any, str]:
     if (args.config is None) == (args.family is None):
         raise UserError("--config and --family are both missing or both given, allowed with --budget: one of them")
     file = args.config_file or f"configs/{args.family}.py"
+    if any(path == "model.num_layers" for path, *_ in args.overrides):
+        raise UserError("--config.model.num_layers is not used with --budget, allowed: --depths")
     as_it_stands = command_line.load_config(file, [], RunConfig)
     base = command_line.load_config(file, args.overrides, RunConfig)
-    depths = budget.DEPTHS if args.depths is None else [_amount("depths", word) for word in args.depths.split(",")]
+    asked = () if args.depths is None else args.depths.split(",")
+    depths = [_amount("depths", word, "12") for word in asked] or budget.DEPTHS
     proposal = budget.propose(base, _amount("budget", args.budget), depths, args.match or "total")
     return budget.as_json(proposal), budget.text(proposal, file, as_it_stands)
 
@@ -90,7 +90,7 @@ def _advised(args: argparse.Namespace) -> tuple[Any, str]:
     from jaxlm.sizing import recommend
 
     if args.overrides:
-        raise UserError(f"--config.{args.overrides[0][0]} is not used with --recommend")
+        raise UserError(f"--config.{args.overrides[0][0]} is not used with --recommend, allowed: no overrides")
     found = recommend.recommend(_amount("recommend", args.recommend))
     return found, recommend.text(found)
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from jaxlm.config import ExecutionConfig
+from jaxlm.errors import UserError
 from jaxlm.families.registry import family, resolve
 from jaxlm.families.trunk import Losses, Trunk
 from jaxlm.layers.attention_kernels import choose
@@ -100,7 +101,16 @@ def build_model(config: ModelConfig, execution: ExecutionConfig | None = None) -
     execution = execution or ExecutionConfig()
     config = resolve(config)
     backend = jax.default_backend()
-    attention = choose(execution.attention, backend=backend, dtype=execution.dtype, head_dim=config.head_dim)
+    attention = execution.attention
+    if set("GL") & set(config.layer_kinds):
+        attention = choose(attention, backend=backend, dtype=execution.dtype, head_dim=config.head_dim)
+    elif attention not in ("auto", "xla"):
+        raise UserError(
+            f"execution.attention is {attention!r}, allowed: 'auto' or 'xla' without G or L layers in "
+            f"model.layer_pattern (it is {config.layer_pattern!r})"
+        )
+    else:
+        attention = "xla"
     layers = execution.layers
     if layers == "auto":
         # A loop saves compile time; on a CPU unrolled layers run 14-20 % faster, and compiling is cheap there.

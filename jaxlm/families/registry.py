@@ -155,14 +155,20 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
 def _check_memory(config: ModelConfig) -> None:
     if config.memory_forgetting >= 1:
         raise UserError(f"model.memory_forgetting is {config.memory_forgetting}, allowed: below 1")
-    if config.memory_batch % config.memory_chunk:
+    inner = round(config.head_dim * config.memory_expansion)
+    if inner < 1:
         raise UserError(
-            f"model.memory_batch is {config.memory_batch}, allowed: a multiple of model.memory_chunk = "
-            f"{config.memory_chunk}"
+            f"model.memory_expansion is {config.memory_expansion}, allowed: at least {1 / config.head_dim:g}, one unit "
+            f"of model.head_dim = {config.head_dim}"
         )
     segment = config.segment_len + (config.num_longterm_tokens or 0)
     if config.memory_reading == "context" and config.memory_batch != segment:
         raise UserError(
             f"model.memory_batch is {config.memory_batch}, allowed: {segment} for model.memory_reading 'context', "
             "which learns a segment at once (model.segment_len and model.num_longterm_tokens)"
+        )
+    if config.memory_batch % config.memory_chunk:
+        whole = "model.memory_batch" if config.memory_reading != "context" else "a segment with its vectors"
+        raise UserError(
+            f"model.memory_chunk is {config.memory_chunk}, allowed: a divisor of {whole} = {config.memory_batch}"
         )

@@ -52,13 +52,13 @@ def _embedding(model: ModelConfig, total: int) -> list[str]:
     row = next((row for row in ROWS if total <= row.largest), None)
     if row is not None and V > row.vocabulary_below:
         out.append(
-            f"model.vocab_size {V} is above {row.vocabulary_below}, the limit at {total / 1e6:,.0f}M parameters "
+            f"model.vocab_size {V} is above {row.vocabulary_below}, the limit at {total / 1e6:,.1f}M parameters "
             f"({row.label}): its table is {table / total:.0%} of them (the small-model scaling chapter; the study has "
             "50,304 at 71M)"
         )
     if not model.tie_embeddings and total <= ROWS[0].largest:
         out.append(
-            f"model.tie_embeddings is False at {total / 1e6:,.0f}M parameters ({ROWS[0].label}): a head of its own is "
+            f"model.tie_embeddings is False at {total / 1e6:,.1f}M parameters ({ROWS[0].label}): a head of its own is "
             f"{table / total:.0%} of them (the small-model scaling chapter; MobileLLM, arXiv 2402.14905, shares it at "
             "125M)"
         )

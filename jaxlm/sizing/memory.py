@@ -114,8 +114,10 @@ def checkpoint_bytes(config: RunConfig) -> int:
 def _model(config: RunConfig, remat: str) -> Model:
     execution, model = config.execution, resolve(config.model)
     chosen: dict[str, Any] = {name: value for name, value in _TARGET.items() if getattr(execution, name) == "auto"}
-    attention = choose(execution.attention, backend="gpu", dtype=execution.dtype, head_dim=model.head_dim)
-    return build_model(model, dataclasses.replace(execution, remat=remat, attention=attention, **chosen))
+    if set("GL") & set(model.layer_kinds):
+        where: dict[str, Any] = dict(backend="gpu", dtype=execution.dtype, head_dim=model.head_dim)
+        chosen["attention"] = choose(execution.attention, **where)
+    return build_model(model, dataclasses.replace(execution, remat=remat, **chosen))
 
 
 def _saved(model: Model, config: RunConfig, rows: int) -> _Saved:

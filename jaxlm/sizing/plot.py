@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,12 @@ def check(path: Path) -> None:
     """Raises UserError for a file that no picture can be written to."""
     if path.suffix.lower() not in FORMATS:
         raise UserError(f"--plot is {str(path)!r}, allowed: a file that ends in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise UserError(f"--plot is {str(path)!r}, allowed: a file in a directory that exists")
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"--plot is {str(path)!r}, allowed: a file in a directory that exists and can be written to")
 
 
-def draw(sizes: dict[str, dict[str, Any]], path: Path) -> None:
-    """Writes the picture of what `describe` says of each configuration, by name; all of it or nothing.
+def draw(sizes: Sequence[tuple[str, dict[str, Any]]], path: Path) -> None:
+    """Writes the picture of what `describe` says of each configuration, with its name; all of it or nothing.
 
     Raises UserError as `check` does.
     """
@@ -32,18 +34,17 @@ def draw(sizes: dict[str, dict[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = list(sizes)
-    counts = [size["by_part"] for size in sizes.values()]
+    names, each = [name for name, _ in sizes], [size for _, size in sizes]
+    counts = [size["by_part"] for size in each]
     parts = sorted(
         {part for by_part in counts for part in by_part}, key=lambda part: -max(c.get(part, 0) for c in counts)
     )
-    memory = [{text: size["training_memory"][name] for name, text in MEMORY.items()} for size in sizes.values()]
+    memory = [{text: size["training_memory"][name] for name, text in MEMORY.items()} for size in each]
     panels = (
         ("parameters by part (millions)", parts, counts, 1e6),
         ("training memory at its peak (GB)", list(MEMORY.values()), memory, 1e9),
     )
     colours = colormaps["tab10"].colors  # type: ignore[attr-defined]
-    temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
     # Drawn without pyplot: no window system is asked for, and no global state is left behind.
     figure = Figure(figsize=(12, 2.8 + 0.5 * len(names)), layout="constrained", dpi=160)
     FigureCanvasAgg(figure)
@@ -63,5 +64,12 @@ def draw(sizes: dict[str, dict[str, Any]], path: Path) -> None:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize=8.5, frameon=False)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    figure.savefig(temporary)
-    os.replace(temporary, path)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix[1:].lower())
+    temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
+    try:
+        temporary.write_bytes(picture.getvalue())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"--plot is {str(path)!r}, allowed: a file that can be written ({error.strerror})") from error

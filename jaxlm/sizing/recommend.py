@@ -158,7 +158,9 @@ def _unknown(row: Row, total: int, chapter: list[dict[str, Any]], study: dict[st
             "trained (64 layers); configs/mobilellm.py:350m is a published one of 345,355,200"
         )
     if abs(study["total"] / total - 1) > 0.1:
-        out.append(f"what the study would choose at {total:,}: all its shapes have 62M to 77M parameters")
+        out.append(
+            f"what the study would choose at {total:,}: its sweep has 62M to 77M parameters, its families 67M to 80M"
+        )
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlm.config import RunConfig
@@ -15,6 +16,11 @@ MEMORY = {
     "activations": "activations",
     "logits_chunk": "logits and their gradient",
 }
+_READS = {
+    "with_causal_attention": "causal half",
+    "with_attention": "every pair",
+    "with_attention_two_streams": "both streams",
+}
 _MOMENTS = {"loss": "at the loss", "backward": "in the backward pass"}
 
 
@@ -22,7 +28,7 @@ def table(config: RunConfig, size: dict[str, Any]) -> str:
     """What `describe` says about one configuration, parts in the order of their size."""
     model, total, execution = config.model, size["total"], config.execution
     parts = sorted(size["by_part"].items(), key=lambda part: -part[1])
-    flops, memory = size["flops_per_token"], size["training_memory"]
+    flops, step, memory = size["flops_per_token"], size["flops_per_step_token"], size["training_memory"]
     rows = config.train.micro_batch or config.train.batch_size
     lines = [
         f"{model.family}: {model.num_layers} layers x {model.hidden_size}, feed-forward {model.intermediate_size}, "
@@ -40,6 +46,7 @@ def table(config: RunConfig, size: dict[str, Any]) -> str:
         _row("6N", f"{flops['six_n'] / 1e6:,.2f}"),
         _row("with attention, every pair", f"{flops['with_attention'] / 1e6:,.2f}"),
         _row("with attention, causal half", f"{flops['with_causal_attention'] / 1e6:,.2f}"),
+        _row(f"of this objective ({_READS[step['convention']]})", f"{step['flops'] / 1e6:,.2f}"),
         "",
         f"training memory, MB: {rows} windows of {config.train.seq_len} in {execution.dtype}, remat {execution.remat}, "
         f"most {_MOMENTS[memory['at']]}",
@@ -68,12 +75,12 @@ def _tying(size: dict[str, Any]) -> str:
     return "saved by tying the head" if size["tied"] else "that tying the head would save"
 
 
-def comparison(configs: dict[str, RunConfig], sizes: dict[str, dict[str, Any]]) -> str:
-    """Several configurations, a column each; their warnings below, by name."""
-    first, models = next(iter(sizes.values())), [config.model for config in configs.values()]
-    each = list(sizes.values())
+def comparison(configs: Sequence[tuple[str, RunConfig]], sizes: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    """Several configurations with their names, a column each; their warnings below."""
+    names, each = [name for name, _ in sizes], [size for _, size in sizes]
+    first, models, runs = each[0], [config.model for _, config in configs], [config for _, config in configs]
     rows: list[tuple[str, list[str]]] = [
-        ("", list(sizes)),
+        ("", names),
         ("family", [model.family for model in models]),
         ("layers x width", [f"{model.num_layers} x {model.hidden_size}" for model in models]),
         ("feed-forward", [f"{model.intermediate_size:,}" for model in models]),
@@ -85,11 +92,12 @@ def comparison(configs: dict[str, RunConfig], sizes: dict[str, dict[str, Any]]) 
         ("active for one token", [f"{size['active']:,}" for size in each]),
         ("embedding share", [f"{size['embedding_share']:.1%}" for size in each]),
         ("head", ["tied" if size["tied"] else "untied" for size in each]),
-        ("positions of a window", [f"{config.train.seq_len:,}" for config in configs.values()]),
+        ("positions of a window", [f"{config.train.seq_len:,}" for config in runs]),
         ("MFLOP a token, 6N", [_mega(size["flops_per_token"]["six_n"], 2) for size in each]),
         ("  every pair", [_mega(size["flops_per_token"]["with_attention"], 2) for size in each]),
         ("  causal half", [_mega(size["flops_per_token"]["with_causal_attention"], 2) for size in each]),
-        ("windows of one forward", [str(c.train.micro_batch or c.train.batch_size) for c in configs.values()]),
+        ("  a step of the objective", [_mega(size["flops_per_step_token"]["flops"], 2) for size in each]),
+        ("windows of one forward", [str(c.train.micro_batch or c.train.batch_size) for c in runs]),
         ("training memory, MB", [_mega(size["training_memory"]["total"]) for size in each]),
         *(
             (f"  with remat {remat}", [_mega(size["training_memory_by_remat"][remat]["total"]) for size in each])
@@ -105,7 +113,9 @@ def comparison(configs: dict[str, RunConfig], sizes: dict[str, dict[str, Any]]) 
         f"{name:<{left}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         for name, cells in rows
     ]
-    return "\n".join([*lines, *(f"\n{name}: {text}" for name, size in sizes.items() for text in size["warnings"])])
+    return "\n".join(
+        [*lines, *(f"\n{name}: {text}" for name, size in dict(sizes).items() for text in size["warnings"])]
+    )
 
 
 def _mega(value: float, digits: int = 1) -> str:

@@ -263,7 +263,12 @@ def test_the_paper_s_reading_learns_a_segment_at_once() -> None:
         ({"canon_set": "AC"}, "model.canon_set is 'AC', allowed: '' for model.family 'titans_mac'"),
         ({"layer_pattern": "GM"}, "model.layer_pattern is 'GM', allowed: no G for model.family 'titans_mac'"),
         ({"memory_forgetting": 1.0}, "model.memory_forgetting is 1.0, allowed: below 1"),
-        ({"memory_chunk": 3}, "model.memory_batch is 128, allowed: a multiple of model.memory_chunk = 3"),
+        ({"memory_chunk": 3}, "model.memory_chunk is 3, allowed: a divisor of model.memory_batch = 128"),
+        (
+            {"memory_reading": "context", "num_longterm_tokens": 2},
+            "model.memory_chunk is 4, allowed: a divisor of a seg",
+        ),
+        ({"memory_expansion": 0.01}, "model.memory_expansion is 0.01, allowed: at least 0.0208333, one unit of model."),
         ({"memory_reading": "context", "memory_batch": 64}, "model.memory_batch is 64, allowed: 36 for"),
         ({"layer_pattern": "S", "memory_depth": 3}, "model.memory_depth is 3, allowed: 0 without M layers"),
         ({"family": "llama3", "segment_len": 8}, "model.segment_len is 8, allowed: 0 without S or M layers"),
@@ -295,3 +300,9 @@ def test_attention_maps_times_the_values_are_what_attention_gave(tiny, random_pa
     values = jnp.repeat(jnp.concatenate([front_BPKH, v_BTKH], axis=1), 2, axis=2)
     found = block.attention.out(jnp.einsum("bnts,bsnh->btnh", map_BNTS, values).reshape(2, size, -1))
     np.testing.assert_allclose(found, block.attention.whole(h_BTD, reading), atol=1e-5)
+
+
+def test_kernels_that_it_has_no_use_for_are_refused(tiny) -> None:
+    assert tiny(**TITANS).execution.attention == "xla"
+    with pytest.raises(UserError, match="execution.attention is 'blocked', allowed: 'auto' or 'xla' without G or L"):
+        tiny({"attention": "blocked"}, **TITANS)

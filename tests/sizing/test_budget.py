@@ -193,3 +193,26 @@ def test_mobilellms_pairs_cost_what_125m_costs(capsys: pytest.CaptureFixture[str
     totals = [found["total"] for found in json.loads(printed(capsys, f"--compare={names}", "--json"))]
     assert totals == [124_635_456, 124_865_280, 124_463_616]
     assert max(abs(total / totals[0] - 1) for total in totals) <= 0.005
+
+
+def test_a_budget_of_flops_is_that_of_the_step() -> None:
+    """Block diffusion reads each window twice, so that the same budget buys less."""
+    blocks = base("dllm", ("objective.block_size", "32"))
+    (shape,) = budget.propose(blocks, 700e6, [8], "flops").shapes
+    assert budget.training_flops(shape.config)[0] == pytest.approx(700e6, rel=0.005)
+    assert shape.counts["flops_per_token"]["with_attention"] < 550e6
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--budget=1e12", "--family=llama3"], "--budget is 1,000,000,000,000, allowed: at most 100,000,000,000"),
+        (["--budget=70M", "--family=llama3", "--depths=8,513"], "--depths has 513, allowed: at most 512 layers"),
+        (["--budget=70M", "--family=llama3", "--depths="], "--depths is '', allowed: a number above 0, as 12"),
+        (["--budget=70M", "--family=llama3", "--config.model.num_layers=4"], "num_layers is not used with --budget"),
+        (["--budget=70M", "--family=dllm", "--config.objective.kind=causal"], "objective.kind is 'causal', allowed"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(argv: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        size.main(argv)

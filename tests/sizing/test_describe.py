@@ -62,7 +62,7 @@ def test_the_table_shows_everything() -> None:
 def test_configurations_stand_side_by_side() -> None:
     configs = {"tied": SMALL, "untied": UNTIED, "experts": MOE}
     sizes = {name: describe(config) for name, config in configs.items()}
-    header, *lines = comparison(configs, sizes).splitlines()
+    header, *lines = comparison(list(configs.items()), list(sizes.items())).splitlines()
     assert header.split() == ["tied", "untied", "experts"]
     rows = {name: cells for name, *cells in (re.split(r"\s{2,}", line.strip()) for line in lines)}
     assert rows["parameters"] == [f"{found['total']:,}" for found in sizes.values()]
@@ -73,16 +73,55 @@ def test_configurations_stand_side_by_side() -> None:
 
 @pytest.mark.parametrize(("name", "start"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
 def test_a_picture_is_written_whole(name: str, start: bytes, tmp_path: Path) -> None:
-    draw({"tied": describe(SMALL), "untied": describe(UNTIED)}, tmp_path / name)
+    draw([("tied", describe(SMALL)), ("untied", describe(UNTIED))], tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize("path", ["picture.gif", "picture", "nowhere/picture.png"])
+@pytest.mark.parametrize("path", ["picture.gif", "picture", "nowhere/picture.png", "directory.png"])
 def test_a_picture_that_cannot_be_written_is_refused(path: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--plot is .*allowed: a file"):
-        draw({"small": describe(SMALL)}, tmp_path / path)
+    (tmp_path / "directory.png").mkdir()
+    with pytest.raises(UserError, match="--plot is .*allowed: a file") as refusal:
+        draw([("small", describe(SMALL))], tmp_path / path)
+    assert path in str(refusal.value)
+    assert [left.name for left in tmp_path.iterdir()] == ["directory.png"]
+
+
+def test_a_disk_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match="p.png', allowed: a file that can be written .No space left"):
+        draw([("small", describe(SMALL))], tmp_path / "p.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_beside_itself_has_two_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "configs/pocket/llama3_canon.py"
+    size.main([f"--compare={spec},{spec}", "--json"])
+    one, two = json.loads(capsys.readouterr().out)
+    assert one == two
+    with pytest.raises(UserError, match="no config file"):
+        size.main(["--compare="])
+
+
+def test_blocks_are_charged_for_both_streams() -> None:
+    plain, blocks = (
+        describe(configuration.replace(SMALL, objective={"kind": "diffusion", "block_size": block})) for block in (0, 8)
+    )
+    assert plain["flops_per_token"] == blocks["flops_per_token"]
+    assert plain["flops_per_step_token"]["convention"] == "with_attention"
+    assert blocks["flops_per_step_token"]["convention"] == "with_attention_two_streams"
+    assert blocks["flops_per_step_token"]["flops"] > 1.3 * plain["flops_per_step_token"]["flops"]
+
+
+@pytest.mark.parametrize("changes", [{"family": "titans_mac"}, {"family": "dllm"}], ids=str)
+def test_what_training_refuses_has_no_size(changes: dict[str, str]) -> None:
+    kind = "diffusion" if changes["family"] == "titans_mac" else "causal"
+    with pytest.raises(UserError, match=f"objective.kind is '{kind}', allowed"):
+        describe(configuration.replace(SMALL, model=changes, objective={"kind": kind}))
 
 
 def test_overrides_apply_to_all_that_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
