@@ -17,7 +17,7 @@ from jaxlm.fields import ConfigError
         ("model", {"head_dim": 3, "positions": "rope"}, "model.head_dim is 3, allowed: an even number"),
         ("model", {"canon_set": "CA"}, "model.canon_set is 'CA', allowed: any of ABCD, each once, in order"),
         ("model", {"canon_set": "AA"}, "model.canon_set is 'AA'"),
-        ("model", {"layer_pattern": "GX"}, "model.layer_pattern is 'GX', allowed: a string of G, L and C"),
+        ("model", {"layer_pattern": "GX"}, "model.layer_pattern is 'GX', allowed: a string of G, L, C, S and M"),
         ("model", {"layer_pattern": "LG"}, "model.sliding_window is 0, allowed: at least 1 with L layers"),
         ("model", {"sliding_window": 8, "layer_pattern": "G"}, "model.sliding_window is 8"),
         ("model", {"mask_token_id": 50304}, "model.mask_token_id is 50304, allowed: below model.vocab_size = 50304"),

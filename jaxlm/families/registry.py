@@ -137,8 +137,9 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
         for name in names:
             if not set(kinds) & set(config.layer_pattern) and not _is_open(config, name):
                 default = ModelConfig.__dataclass_fields__[name].default
+                allowed = "0" if default == 0 else repr(default)
                 raise UserError(
-                    f"model.{name} is {getattr(config, name)!r}, allowed: {default!r} without {' or '.join(kinds)} "
+                    f"model.{name} is {getattr(config, name)!r}, allowed: {allowed} without {' or '.join(kinds)} "
                     f"layers in model.layer_pattern (it is {config.layer_pattern!r})"
                 )
     if set("SM") & set(config.layer_pattern) and config.query_scalar:

@@ -18,7 +18,7 @@ REFUSED: list[tuple[dict, str]] = [
     ({"canon_set": "E"}, r"model.canon_set is 'E', allowed"),
     ({"mask_token_id": 50304}, r"model.mask_token_id is 50304, allowed: below model.vocab_size = 50304"),
     # Layers.
-    ({"layer_pattern": ""}, r"model.layer_pattern is '', allowed: a string of G, L and C"),
+    ({"layer_pattern": ""}, r"model.layer_pattern is '', allowed: a string of G, L, C, S and M"),
     ({"layer_pattern": "GX"}, r"model.layer_pattern is 'GX', allowed"),
     ({"layer_pattern": "GL"}, r"model.sliding_window is 0, allowed: at least 1 with L layers"),
     ({"sliding_window": 8}, r"model.sliding_window is 8, allowed: .*0 without \(it is 'G'\)"),

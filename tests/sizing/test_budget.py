@@ -157,7 +157,7 @@ def test_the_last_line_of_the_table_is_a_command_that_trains_the_most_usual_shap
     text = printed(capsys, "--budget=70M", "--family=llama3", "--depths=4,12", "--config.model.head_dim=64")
     words = shlex.split(text.splitlines()[-1])
     assert words[:4] == ["python", "-m", "jaxlm.train", "--config=configs/llama3.py"]
-    assert words[-1] == "--workdir=runs/llama3_12"
+    assert words[-1] == "--workdir=runs/llama3_4"
     overrides = [(*word.removeprefix("--config.").split("=", 1), False) for word in words[4:-1]]
     config: Any = command_line.load_config("configs/llama3.py", overrides, RunConfig)  # type: ignore[arg-type]
     proposal = budget.propose(base("llama3", ("model.head_dim", "64")), 70e6, (4, 12))
