@@ -9,7 +9,7 @@ import zlib
 
 import jax
 
-PURPOSES = ("init", "data", "corruption", "evaluation", "sampling")
+PURPOSES = ("init", "data", "corruption", "evaluation", "continuation", "sampling")
 
 
 def key(seed: int, purpose: str, step: int | jax.Array = 0) -> jax.Array:
