@@ -16,7 +16,7 @@ from jaxlm.config import RunConfig
 from jaxlm.data.tokenizer import Tokenizer
 from jaxlm.errors import UserError
 from jaxlm.families import Model, build_model
-from jaxlm.generation import Decoded, Sampling, autoregressive, diffusion
+from jaxlm.generation import Decoded, Sampling, Selection, autoregressive, diffusion, template
 from jaxlm.layers.structure import Structure
 from jaxlm.training import checkpoint, workdir
 from jaxlm.training.schedule import phase_at, phases
@@ -26,7 +26,14 @@ MODES = ("ar", "diffusion")
 
 @dataclass(frozen=True)
 class Generation:
-    """One continuation: its text, its tokens up to a stop, and what making it cost (see `Decoded`)."""
+    """One text and its new tokens: a continuation up to a stop, or a template with its holes filled.
+
+    Attributes:
+      prompt: what was given.
+      text: the continuation, or the whole text of a template.
+      token_ids: the new tokens.
+      decoded: what making them cost.
+    """
 
     prompt: str
     text: str
@@ -48,6 +55,7 @@ class Generation:
             "seconds": d.seconds,
             "tokens_per_sec": produced / d.seconds,
             "seconds_to_first_token": d.seconds_to_first_token,
+            "changed_share": d.changed_share,
         }
 
 
@@ -98,6 +106,7 @@ class Trained:
         sampling: Sampling | None = None,
         steps: int = 0,
         block_size: int = 0,
+        selection: Selection | None = None,
         seed: int = 0,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
@@ -106,42 +115,101 @@ class Trained:
 
         Args:
           mode: `ar` or `diffusion`; None: what the run was trained for.
-          steps, block_size: of diffusion only, see `generation.diffusion.decode`.
+          steps, block_size, selection: of diffusion only, see `generation.diffusion.decode`.
           stop: the text ends before the first of these.
           ignore_eos: go on after an end-of-text token, which then is part of the result.
         """
-        mode = mode or self.mode
-        if mode not in MODES:
-            raise UserError(f"--mode is {mode!r}, allowed: {' or '.join(MODES)}")
+        mode = self._checked_mode(mode)
         ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
-        eos = self.tokenizer.end_of_text_id
-        common: dict[str, Any] = dict(
-            max_new_tokens=max_new_tokens,
-            sampling=sampling or Sampling(),
-            tokenizer_size=self.tokenizer.vocab_size,
-            mask_token_id=self.config.model.mask_token_id,
-            seed=seed,
-        )
+        end = None if ignore_eos else self.tokenizer.end_of_text_id
+        sampling = sampling or Sampling()
         if mode == "ar":
-            if steps or block_size:
-                raise UserError("--steps and --block_size belong to --mode=diffusion, allowed: neither with --mode=ar")
+            given = {"steps": steps or None, "block_size": block_size or None}
+            given |= dataclasses.asdict(selection) if selection else {}
+            for name, value in given.items():
+                if value is not None:
+                    raise UserError(f"--{name}={value} belongs to --mode=diffusion, allowed: none with --mode=ar")
             decoded = autoregressive.decode(
-                self.model, self.params, ids, end_of_text_id=None if ignore_eos else eos, **common
-            )
-        else:
-            if self.config.model.mask_token_id is None:
-                raise UserError("--mode=diffusion needs a mask token and this run has none, allowed: --mode=ar")
-            decoded = diffusion.decode(
                 self.model,
                 self.params,
                 ids,
-                shift=bool(self.config.objective.shift),
-                trained_block_size=self.structure.block_size,
-                steps=steps,
-                block_size=block_size,
-                **common,
+                max_new_tokens=max_new_tokens,
+                sampling=sampling,
+                tokenizer_size=self.tokenizer.vocab_size,
+                end_of_text_id=end,
+                mask_token_id=self.config.model.mask_token_id,
+                seed=seed,
             )
+        else:
+            rows = diffusion.canvas(ids, max_new_tokens, self.model.config.max_positions)
+            options = dict(steps=steps, block_size=block_size, selection=selection, seed=seed)
+            decoded = self._denoise(rows, sampling=sampling, end_of_text_id=end, **options)
         return [self._cut(prompt, d, stop, ignore_eos) for prompt, d in zip(prompts, decoded, strict=True)]
+
+    def infill(
+        self,
+        templates: Sequence[str],
+        *,
+        mode: str | None = None,
+        sampling: Sampling | None = None,
+        steps: int = 0,
+        block_size: int = 0,
+        selection: Selection | None = None,
+        seed: int = 0,
+    ) -> list[Generation]:
+        """Fills the holes of each template (see `generation.template`), never with an end of text; one batch.
+
+        Args:
+          mode: None or `diffusion`, which the run must be trained for.
+          steps, block_size, selection: see `generation.diffusion.decode`.
+        """
+        if self._checked_mode(mode) == "ar":
+            raise UserError(
+                "--template with --mode=ar: from left to right, no hole is filled with regard to what follows it, "
+                "allowed: --mode=diffusion, of a diffusion model"
+            )
+        begun = self.tokenizer.encode_prompt("")
+
+        def encode(piece: str) -> list[int]:
+            return self.tokenizer.encode_prompt(piece)[len(begun) :]
+
+        rows = [[*begun, *template.read(text, encode)] for text in templates]
+        for row in rows:
+            template.check(row, self.model.config.max_positions, self.structure.block_size)
+        decoded = self._denoise(
+            rows,
+            sampling=sampling or Sampling(),
+            never=(self.tokenizer.end_of_text_id,),
+            steps=steps,
+            block_size=block_size,
+            selection=selection,
+            seed=seed,
+        )
+        return [
+            Generation(text, template.join(text, d.token_ids, self.tokenizer.decode), d.token_ids, d)
+            for text, d in zip(templates, decoded, strict=True)
+        ]
+
+    def _checked_mode(self, mode: str | None) -> str:
+        mode = mode or self.mode
+        if mode not in MODES:
+            raise UserError(f"--mode is {mode!r}, allowed: {' or '.join(MODES)}")
+        if mode == "diffusion" and self.config.model.mask_token_id is None:
+            raise UserError("--mode=diffusion needs a mask token and this run has none, allowed: --mode=ar")
+        return mode
+
+    def _denoise(self, rows: Sequence[diffusion.Row], **options: Any) -> list[Decoded]:
+        assert self.config.model.mask_token_id is not None  # the mode has seen to it
+        return diffusion.decode(
+            self.model,
+            self.params,
+            rows,
+            tokenizer_size=self.tokenizer.vocab_size,
+            mask_token_id=self.config.model.mask_token_id,
+            shift=bool(self.config.objective.shift),
+            trained_block_size=self.structure.block_size,
+            **options,
+        )
 
     def _cut(self, prompt: str, decoded: Decoded, stop: Sequence[str], ignore_eos: bool) -> Generation:
         """Ends the tokens at the end of the text, and the text before the first stop string."""

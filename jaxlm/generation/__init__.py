@@ -2,5 +2,6 @@
 
 from jaxlm.generation.result import Decoded
 from jaxlm.generation.sampling import Sampling
+from jaxlm.generation.selection import Selection
 
-__all__ = ["Decoded", "Sampling"]
+__all__ = ["Decoded", "Sampling", "Selection"]

@@ -1,7 +1,7 @@
-"""Masked-diffusion decoding: a canvas of masks behind the prompt, of which each pass writes the most confident tokens.
+"""Masked-diffusion decoding: a canvas of masks, behind a prompt or inside a text, of which each pass writes a part.
 
-LLaDA's low-confidence remasking (arXiv 2502.09992, `generate.py`): confidence is the probability of the token that was
-chosen; what is written stays. Legend: B rows, S positions of prompt and canvas, N canvas positions, V vocabulary.
+What is written stays, unless `revise` masks it again. Which positions a pass writes: `generation.selection`.
+Legend: B rows, S positions of a row, N positions of its canvas, V vocabulary, P entries of the plan.
 """
 
 from __future__ import annotations
@@ -19,112 +19,178 @@ from jaxlm.errors import UserError
 from jaxlm.families import Model
 from jaxlm.generation.result import Decoded, check_lengths, pad_right, timed
 from jaxlm.generation.sampling import Sampling, draw, mark, penalise, restrict
-from jaxlm.generation.schedule import plan
+from jaxlm.generation.schedule import Passes, block_by_block, plan
+from jaxlm.generation.selection import Selection, first_ranks, log_probability, scores, written
 from jaxlm.layers.structure import Structure
 
-_ROUND = 16  # canvas lengths are compiled in multiples of this
+_ROUND = 16  # rows are compiled in multiples of this
+Row = Sequence[int | None]  # given tokens, and None where one is to be written
+Carry = dict[str, jax.Array]
+
+
+def canvas(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_positions: int) -> list[Row]:
+    """Rows that go on from prompts; UserError where one does not fit into the model's context."""
+    check_lengths(prompts, max_new_tokens, max_positions)
+    return [[*prompt, *[None] * max_new_tokens] for prompt in prompts]
 
 
 def decode(
     model: Model,
     params: dict[str, Any],
-    prompts: Sequence[Sequence[int]],
+    rows: Sequence[Row],
     *,
-    max_new_tokens: int,
     sampling: Sampling,
     tokenizer_size: int,
     mask_token_id: int,
     shift: bool,
+    selection: Selection | None = None,
+    end_of_text_id: int | None = None,
+    never: tuple[int, ...] = (),
     trained_block_size: int = 0,
     steps: int = 0,
     block_size: int = 0,
     seed: int = 0,
 ) -> list[Decoded]:
-    """Fills a canvas of `max_new_tokens` behind each prompt.
+    """Writes what is missing in each row; given tokens never change. Row r draws from its own key.
 
     Args:
+      rows: each with something to write, and no longer than the model's context.
       shift: the model reads the logits that predict i at i-1.
+      selection: which positions a pass writes; None: `Selection()`.
+      end_of_text_id: a row ends as soon as it is written up to one; None: never.
+      never: further ids that are not written.
       trained_block_size: block of a block-causal model, 0 for a bidirectional one.
       steps: passes over the whole canvas; 0: one for each token.
       block_size: fill the canvas in blocks from left to right; 0: all at once (or the model's own blocks).
     """
-    check_lengths(prompts, max_new_tokens, model.config.max_positions)
-    lengths_B = np.array([len(p) for p in prompts], np.int32)
-    if shift and lengths_B.min() == 0:
+    selection = selection or Selection()
+    canvases = [[at for at, token in enumerate(row) if token is None] for row in rows]
+    if shift and any(positions[0] == 0 for positions in canvases):
         raise UserError(
-            "a prompt has no tokens, allowed: at least one (the model reads each logit one position before)"
+            "a prompt has no tokens or a template begins with its hole, allowed: at least one token before what is new "
+            "(the model reads each logit one position before)"
         )
-    passes = plan(lengths_B.tolist(), max_new_tokens, steps or max_new_tokens, block_size, trained_block_size)
-    width = -(-int(lengths_B.max() + max_new_tokens) // _ROUND) * _ROUND
+    lengths_B = np.array([len(row) for row in rows], np.int32)
+    width = -(-int(lengths_B.max()) // _ROUND) * _ROUND
+    at_BN = np.full((len(rows), max(map(len, canvases))), width, np.int32)  # what lies outside is neither read nor set
+    for at_N, positions in zip(at_BN, canvases, strict=True):
+        at_N[: len(positions)] = positions
     fill = jax.jit(
         functools.partial(
             _fill,
             model=model,
             sampling=sampling,
+            selection=selection,
             tokenizer_size=tokenizer_size,
             mask_token_id=mask_token_id,
+            never=never,
+            # A token that may still change ends nothing.
+            end_of_text_id=-1 if end_of_text_id is None or selection.rule == "revise" else end_of_text_id,
             shift=shift,
             structure=Structure(trained_block_size),
-            canvas=max_new_tokens,
         )
     )
-    keys_B = jax.vmap(lambda row: randomness.key(seed, "sampling", row))(jnp.arange(len(prompts)))
-    schedule = (passes.start, passes.stop, passes.count)
-    (tokens_BN, committed_BN), seconds = timed(fill, params, pad_right(prompts, width), lengths_B, schedule, keys_B)
-    out = []
-    for tokens, committed, own in zip(np.asarray(tokens_BN), np.asarray(committed_BN), passes.per_row, strict=True):
+    keys_B = jax.vmap(lambda row: randomness.key(seed, "sampling", row))(jnp.arange(len(rows)))
+    given_BS = pad_right([[mask_token_id if token is None else token for token in row] for row in rows], width)
+    passes = _planned(selection, canvases, steps, block_size, trained_block_size)
+    table = np.stack([passes.start, passes.stop, passes.count, passes.revise])
+    out, seconds = timed(fill, params, given_BS, lengths_B, at_BN, table, passes.per_row, keys_B)
+    out = {name: np.asarray(value) for name, value in out.items()}
+    decoded = []
+    for row, positions in enumerate(canvases):
+        tokens, committed = (out[name][row, : len(positions)].tolist() for name in ("tokens", "committed"))
+        places = out["committed"][row] >= 0
+        changed = float(np.mean(out["first"][row, places] != out["tokens"][row, places]))
+        if end_of_text_id in tokens:
+            length = tokens.index(end_of_text_id) + 1
+            tokens, committed = tokens[:length], committed[:length]
         # Every pass costs the same, so the share of passes is the share of time.
-        first = seconds * (int(committed[0]) + 1) / len(passes.count)
-        out.append(Decoded(tokens.tolist(), int(own), 0, seconds, first, committed.tolist()))
-    return out
+        first = seconds * (committed[0] + 1) / int(out["passes"].max())
+        decoded.append(Decoded(tokens, int(out["passes"][row]), 0, seconds, first, committed, changed))
+    return decoded
+
+
+def _planned(selection: Selection, canvases: Sequence[Sequence[int]], steps: int, block_size: int, grid: int) -> Passes:
+    if not selection.adaptive:
+        return plan(canvases, steps, block_size, grid, selection.revise_rate or 0.0)
+    if steps:
+        name = "--threshold" if selection.threshold is not None else "--entropy_bound"
+        raise UserError(f"--steps and {name} are both given, allowed: one of them")
+    return block_by_block(canvases, block_size, grid)
 
 
 def _fill(
     params: Any,
-    prompts_BS: jax.Array,
+    given_BS: jax.Array,
     lengths_B: jax.Array,
-    schedule: tuple[jax.Array, jax.Array, jax.Array],
+    at_BN: jax.Array,
+    table_4PB: jax.Array,
+    entries_B: jax.Array,
     keys_B: jax.Array,
     *,
     model: Model,
     sampling: Sampling,
+    selection: Selection,
     tokenizer_size: int,
     mask_token_id: int,
+    never: tuple[int, ...],
+    end_of_text_id: int,
     shift: bool,
     structure: Structure,
-    canvas: int,
-) -> tuple[jax.Array, jax.Array]:
-    """Runs the schedule: tokens and the pass that wrote each, int32 [B, N] both."""
-    B, S = prompts_BS.shape
-    index_S, index_N = jnp.arange(S), jnp.arange(canvas)
-    at_BN = lengths_B[:, None] + index_N
-    # What lies behind a row's canvas is another document, so nothing that is real sees it.
-    segments_BS = (index_S < lengths_B[:, None] + canvas).astype(jnp.int32)
-    counted_BV = mark(jnp.zeros((B, model.config.vocab_size), bool), prompts_BS, index_S < lengths_B[:, None])
-    rows = jnp.arange(B)[:, None]
+) -> Carry:
+    """Passes until every row is finished: `tokens`, `first` written ones, `committed` in which pass; `passes` [B].
 
-    def one_pass(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        tokens_BN, committed_BN, counted_BV = carry
-        start_B, stop_B, count_B = (part[i] for part in schedule)
-        x_BSD = model.hidden(params, prompts_BS.at[rows, at_BN].set(tokens_BN), structure, segments_BS)
-        x_BND = jnp.take_along_axis(x_BSD, (at_BN - shift)[:, :, None], axis=1)
-        logits_BNV = restrict(model.logits(params, x_BND), tokenizer_size, mask_token_id)
+    Each row walks through its entries of the plan, [start, stop, count, revise]: one a pass, or one a block.
+    """
+    B, S = given_BS.shape
+    rows_B, index_N = jnp.arange(B), jnp.arange(at_BN.shape[1])
+    rows_B1, index_S = rows_B[:, None], jnp.arange(S)
+    # What lies behind a row is another document, so nothing that is real sees it.
+    real_BS = index_S < lengths_B[:, None]
+    known_BS = real_BS.at[rows_B1, at_BN].set(False, mode="drop")
+    given_BV = mark(jnp.zeros((B, model.config.vocab_size), bool), given_BS, known_BS)
+
+    def going(carry: Carry) -> jax.Array:
+        return ~jnp.all(carry["done"])
+
+    def one_pass(carry: Carry) -> Carry:
+        i, tokens_BN, committed_BN = carry["i"], carry["tokens"], carry["committed"]
+        start_B, stop_B, count_B, revise_B = table_4PB[:, carry["entry"], rows_B]
+        tokens_BS = given_BS.at[rows_B1, at_BN].set(tokens_BN, mode="drop")
+        x_BSD = model.hidden(params, tokens_BS, structure, real_BS.astype(jnp.int32))
+        x_BND = jnp.take_along_axis(x_BSD, (at_BN - shift)[:, :, None], axis=1, mode="clip")
+        logits_BNV = restrict(model.logits(params, x_BND), tokenizer_size, mask_token_id, *never)
+        counted_BV = mark(given_BV, tokens_BN, committed_BN >= 0)
         logits_BNV = penalise(logits_BNV, counted_BV[:, None], sampling.repetition_penalty)
-        choice_BN = draw(logits_BNV, jax.vmap(jax.random.fold_in, (0, None))(keys_B, i), sampling)
-        log_probs_BNV = jax.nn.log_softmax(logits_BNV, axis=-1)
-        confidence_BN = jnp.take_along_axis(log_probs_BNV, choice_BN[:, :, None], axis=-1)[:, :, 0]
-        open_BN = (committed_BN < 0) & (index_N >= start_B[:, None]) & (index_N < stop_B[:, None])
-        # A stable sort gives equal confidences to the lowest position, here and in the exported PyTorch code.
-        order_BN = jnp.argsort(jnp.where(open_BN, -confidence_BN, jnp.inf), axis=1, stable=True)
-        rank_BN = jnp.zeros_like(order_BN).at[rows, order_BN].set(index_N)
-        write_BN = open_BN & (rank_BN < count_B[:, None])
-        return (
-            jnp.where(write_BN, choice_BN, tokens_BN),
-            jnp.where(write_BN, i, committed_BN),
-            mark(counted_BV, choice_BN, write_BN),
-        )
+        pass_keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, i)
+        choice_BN = draw(logits_BNV, pass_keys_B, sampling)
+        block_BN = (index_N >= start_B[:, None]) & (index_N < stop_B[:, None]) & ~carry["done"][:, None]
+        open_BN = block_BN & (committed_BN < 0)
+        score_BN = scores(selection.rule, logits_BNV, choice_BN, pass_keys_B)
+        write_BN = written(selection, score_BN, open_BN, count_B + revise_B)
+        new_BN = jnp.where(write_BN, choice_BN, tokens_BN)
+        now_BN = jnp.where(write_BN, i, committed_BN)
+        if selection.rule == "revise":
+            old_BN = block_BN & (committed_BN >= 0)
+            doubt_BN = -log_probability(logits_BNV, tokens_BN)
+            again_BN = old_BN & (first_ranks(doubt_BN, old_BN) < revise_B[:, None])
+            new_BN, now_BN = jnp.where(again_BN, mask_token_id, new_BN), jnp.where(again_BN, -1, now_BN)
+        stays = jnp.any(block_BN & (now_BN < 0), axis=1) if selection.adaptive else jnp.zeros(B, bool)
+        entry_B = carry["entry"] + ~(stays | carry["done"])
+        up_to_here_BN = jnp.cumprod(now_BN >= 0, axis=1) > 0
+        ended_B = jnp.any(up_to_here_BN & (new_BN == end_of_text_id), axis=1)
+        return {
+            "i": i + 1,
+            "tokens": new_BN,
+            "first": jnp.where(write_BN & (carry["first"] < 0), choice_BN, carry["first"]),
+            "committed": now_BN,
+            "entry": entry_B,
+            "passes": carry["passes"] + ~carry["done"],
+            "done": carry["done"] | ended_B | (entry_B >= entries_B),
+        }
 
-    masks_BN = jnp.full((B, canvas), mask_token_id, jnp.int32)
-    start = (masks_BN, jnp.full((B, canvas), -1, jnp.int32), counted_BV)
-    tokens_BN, committed_BN, _ = jax.lax.fori_loop(0, schedule[0].shape[0], one_pass, start)
-    return tokens_BN, committed_BN
+    none_B, none_BN = jnp.zeros(B, jnp.int32), jnp.full(at_BN.shape, -1, jnp.int32)
+    start = {"i": jnp.int32(0), "tokens": jnp.full_like(none_BN, mask_token_id), "first": none_BN}
+    start |= {"committed": none_BN, "entry": none_B, "passes": none_B, "done": jnp.zeros(B, bool)}
+    out = jax.lax.while_loop(going, one_pass, start)
+    return {name: out[name] for name in ("tokens", "first", "committed", "passes")}

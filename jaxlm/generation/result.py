@@ -18,12 +18,14 @@ class Decoded:
     """The raw output for one prompt.
 
     Attributes:
-      token_ids: the new tokens; nothing is cut yet.
+      token_ids: the new tokens, up to an end-of-text token that ended the row; no stop string has cut them.
       passes: decoding or denoising forwards.
       cache_passes: forwards that only fill a cache.
       seconds: wall time of the whole call, compilation excluded; shared by the rows of a batch.
       seconds_to_first_token: until the leftmost new token was final.
-      committed_at: for each token, the pass (from 0) in which it was written.
+      committed_at: for each token, the pass (from 0) in which it was written, for the last time where revision wrote
+        it more than once.
+      changed_share: of the places that were written, the share whose token is not the first one written there.
     """
 
     token_ids: list[int]
@@ -32,6 +34,7 @@ class Decoded:
     seconds: float
     seconds_to_first_token: float
     committed_at: list[int]
+    changed_share: float = 0.0
 
 
 def check_lengths(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_positions: int) -> None:

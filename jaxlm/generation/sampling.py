@@ -32,10 +32,12 @@ class Sampling:
                 raise UserError(f"--{name} is {getattr(self, name)}, allowed: {allowed}")
 
 
-def restrict(logits: jax.Array, tokenizer_size: int, mask_token_id: int | None) -> jax.Array:
-    """-inf for ids that no tokenizer can read: those beyond it, and the mask token."""
+def restrict(logits: jax.Array, tokenizer_size: int, *never: int | None) -> jax.Array:
+    """-inf for ids that are not to be written: those beyond the tokenizer, and each of `never` (the mask token)."""
     ids_V = jnp.arange(logits.shape[-1])
-    forbidden_V = (ids_V >= tokenizer_size) | (ids_V == (-1 if mask_token_id is None else mask_token_id))
+    forbidden_V = ids_V >= tokenizer_size
+    for token_id in never:
+        forbidden_V |= ids_V == (-1 if token_id is None else token_id)
     return jnp.where(forbidden_V, _NEVER, logits)
 
 

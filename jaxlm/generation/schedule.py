@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +13,15 @@ from jaxlm.errors import UserError
 
 @dataclass(frozen=True)
 class Passes:
-    """Arrays [passes, B]: pass i writes `count` tokens of row r, chosen from canvas positions [start, stop)."""
+    """Int arrays [passes, B]: pass i leaves `count` more tokens of row r written, of canvas positions [start, stop).
+
+    With revision it masks `revise` written ones again and writes `count + revise`, so that the plan stays what it is.
+    """
 
     start: np.ndarray
     stop: np.ndarray
     count: np.ndarray
+    revise: np.ndarray
 
     @property
     def per_row(self) -> np.ndarray:
@@ -28,50 +34,70 @@ def split(total: int, parts: int) -> list[int]:
     return [total // parts + (i < total % parts) for i in range(parts)]
 
 
-def blocks(first: int, length: int, block_size: int, grid: int) -> list[tuple[int, int]]:
-    """Cuts canvas positions [0, length) into blocks.
+def blocks(positions: Sequence[int], block_size: int, grid: int) -> list[tuple[int, int]]:
+    """Cuts a canvas, whose places lie at these rising positions of the row, into blocks of places [start, stop).
 
     Args:
-      first: position of the canvas in its row.
-      block_size: blocks counted from the canvas's start; 0: one block.
+      positions: at least one.
+      block_size: places of a block, counted from the canvas's start; 0: one block.
       grid: if not 0, blocks end on multiples of it *in the row*: what a block-causal model was trained on.
     """
-    if grid:
-        edges = [0, *(e - first for e in range((first // grid + 1) * grid, first + length, grid)), length]
-    else:
-        edges = [*range(0, length, block_size or length), length]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    size = block_size or len(positions)
+    of = [at // grid if grid else place // size for place, at in enumerate(positions)]
+    edges = [0, *(i for i in range(1, len(of)) if of[i] != of[i - 1]), len(of)]
+    return list(itertools.pairwise(edges))
 
 
-def plan(lengths: list[int], max_new_tokens: int, steps: int, block_size: int, grid: int) -> Passes:
+def plan(canvases: Sequence[Sequence[int]], steps: int, block_size: int, grid: int, revise_rate: float = 0.0) -> Passes:
     """Divides `steps` passes over the blocks of each row and the tokens of a block over its passes.
 
     A block gets at least one pass and no more passes than it has tokens, so every pass writes something.
 
+    Args:
+      canvases: of each row, the positions that are to be written.
+      steps: passes a row; 0: one a token.
+      block_size: see `blocks`.
+      grid: see `blocks`.
+      revise_rate: share of the written tokens of a block that a pass masks again. Never more than later passes can
+        write, so the last pass of a block revises nothing.
+
     Raises:
       UserError: fewer steps than blocks, or block_size against a model's own grid.
     """
-    if steps < 1:
+    if steps < 0:
         raise UserError(f"--steps is {steps}, allowed: at least 1, or 0 for one a token")
+    rows = []
+    for positions in canvases:
+        cut = _cut(positions, block_size, grid)
+        own = steps or len(positions)
+        if own < len(cut):
+            raise UserError(f"--steps is {own}, allowed: at least {len(cut)}, one for each block")
+        row = []
+        for (start, stop), share in zip(cut, split(own, len(cut)), strict=True):
+            done, size = 0, stop - start
+            for count in split(size, min(share, size)):
+                row.append((start, stop, count, min(int(revise_rate * done), size - done - count)))
+                done += count
+        rows.append(row)
+    return _table(rows)
+
+
+def block_by_block(canvases: Sequence[Sequence[int]], block_size: int, grid: int) -> Passes:
+    """The blocks of each row, an entry each, for a decoder that finds out by itself how many passes one takes."""
+    return _table([[(lo, hi, hi - lo, 0) for lo, hi in _cut(positions, block_size, grid)] for positions in canvases])
+
+
+def _cut(positions: Sequence[int], block_size: int, grid: int) -> list[tuple[int, int]]:
     if block_size < 0:
         raise UserError(f"--block_size is {block_size}, allowed: at least 0 (0: the whole canvas)")
     if grid and block_size not in (0, grid):
         raise UserError(
             f"--block_size is {block_size}, allowed: {grid}, the block size that the model was trained with"
         )
-    rows = []
-    for first in lengths:
-        cut = blocks(first, max_new_tokens, block_size, grid)
-        if steps < len(cut):
-            raise UserError(f"--steps is {steps}, allowed: at least {len(cut)}, one for each block")
-        rows.append(
-            [
-                (lo, hi, n)
-                for (lo, hi), share in zip(cut, split(steps, len(cut)), strict=True)
-                for n in split(hi - lo, min(share, hi - lo))
-            ]
-        )
+    return blocks(positions, block_size, grid)
+
+
+def _table(rows: list[list[tuple[int, int, int, int]]]) -> Passes:
     longest = max(map(len, rows))
-    table = np.array([row + [(0, 0, 0)] * (longest - len(row)) for row in rows], np.int32)
-    start, stop, count = table.transpose(2, 1, 0)
-    return Passes(start, stop, count)
+    table = np.array([row + [(0, 0, 0, 0)] * (longest - len(row)) for row in rows], np.int32)
+    return Passes(*table.transpose(2, 1, 0))

@@ -36,8 +36,9 @@ def ar(model, params, prompts, **changes):
 
 
 def fill(model, params, prompts, **changes):
-    options = dict(max_new_tokens=NEW, sampling=Sampling(), tokenizer_size=TOKENIZER, mask_token_id=MASK, shift=False)
-    return diffusion.decode(model, params, prompts, **(options | changes))
+    options = dict(sampling=Sampling(), tokenizer_size=TOKENIZER, mask_token_id=MASK, shift=False) | changes
+    rows = diffusion.canvas(prompts, options.pop("max_new_tokens", NEW), model.config.max_positions)
+    return diffusion.decode(model, params, rows, **options)
 
 
 def test_greedy_equals_a_full_forward_for_every_token(model, params) -> None:

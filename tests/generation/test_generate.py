@@ -13,6 +13,7 @@ from jaxlm.config import ConvertConfig, PrepareConfig, RunConfig, replace
 from jaxlm.data.prepare import prepare
 from jaxlm.errors import UserError
 from jaxlm.fields import build
+from jaxlm.generation import Selection
 from jaxlm.training import loop
 
 MODEL = {
@@ -64,7 +65,7 @@ def test_json_has_one_object_a_prompt_with_what_was_promised(kind, runs, capsys)
     for record in together:
         assert set(record) == {
             *("prompt", "text", "token_ids", "num_new_tokens", "passes", "cache_passes", "tokens_per_pass"),
-            *("seconds", "tokens_per_sec", "seconds_to_first_token"),
+            *("seconds", "tokens_per_sec", "seconds_to_first_token", "changed_share"),
         }
         assert trained.tokenizer.decode(record["token_ids"]) == record["text"]
         assert record["num_new_tokens"] == 9
@@ -139,7 +140,24 @@ def test_prompts_from_a_file(runs, tmp_path, capsys) -> None:
             ["--prompt=" + "many words " * 40],
             r"a prompt of \d+ tokens .* allowed: at most model.max_positions = 64",
         ),
-        ("ar", ["--prompt=a", "--steps=4"], "--steps and --block_size belong to --mode=diffusion"),
+        ("ar", ["--prompt=a", "--steps=4"], "--steps=4 belongs to --mode=diffusion"),
+        ("ar", ["--prompt=a", "--threshold=0"], "--threshold=0.0 belongs to --mode=diffusion"),
+        ("ar", ["--prompt=a", "--remasking=low_confidence"], "--remasking=low_confidence belongs to --mode=diffusion"),
+        ("ar", ["--template=The ___."], "--template with --mode=ar: from left to right, no hole"),
+        ("diffusion", ["--template=The ___.", "--mode=ar"], "--template with --mode=ar: from left to right, no hole"),
+        ("ar", ["--template=The ___.", "--mode=diffusion"], "--mode=diffusion needs a mask token"),
+        ("ar", ["--template=The ___.", "--prompt=a"], "--prompt and --template are both given"),
+        ("ar", ["--template=The ___.", "--max_new_tokens=50"], "--max_new_tokens and --template are both given"),
+        ("ar", ["--template=The ___.", "--ignore_eos"], "--ignore_eos and --template are both given"),
+        ("diffusion", ["--template=The __."], "--template='The __.' has no hole, allowed: ___"),
+        (
+            "diffusion",
+            ["--template=" + "words ___ " * 40],
+            r"--template has \d+ tokens, holes included, allowed: at most",
+        ),
+        ("diffusion", ["--prompt=a", "--steps=4", "--threshold=1"], "--steps and --threshold are both given"),
+        ("diffusion", ["--prompt=a", "--steps=4", "--entropy_bound=1"], "--steps and --entropy_bound are both given"),
+        ("diffusion", ["--prompt=a", "--remasking=best"], "--remasking is 'best', allowed: low_confidence, random"),
         ("ar", ["--prompt=a", "--mode=diffusion"], "--mode=diffusion needs a mask token and this run has none"),
         ("ar", ["--prompt="], "a prompt has no tokens"),
         ("ar", ["--prompt=a", "--step=77"], "77"),
@@ -170,3 +188,37 @@ def test_tokens_a_second_count_what_was_decoded(runs) -> None:
     record = out.record()
     assert record["tokens_per_sec"] == pytest.approx(5 / record["seconds"])
     assert np.isclose(record["tokens_per_pass"], 1.0)
+
+
+def test_a_template_keeps_its_text_and_fills_its_holes(runs, capsys) -> None:
+    texts = ["Document ___ says that 1_000 and ____ are one.", "___ says"]
+    argv = [f"--workdir={runs['diffusion']}", *(f"--template={text}" for text in texts)]
+    together = records(capsys, *argv, "--remasking=revise", "--revise_rate=0.5")
+    tokenizer = jaxlm.load(runs["diffusion"]).tokenizer
+    first, second = (r["token_ids"] for r in together)
+    assert [r["text"] for r in together] == [
+        f"Document {tokenizer.decode(first[:3])} says that 1_000 and {tokenizer.decode(first[3:])} are one.",
+        f"{tokenizer.decode(second)} says",
+    ]
+    for text, record in zip(texts, together, strict=True):
+        assert record["prompt"] == text
+        assert record["passes"] == record["num_new_tokens"] == len(record["token_ids"])
+        assert tokenizer.end_of_text_id not in record["token_ids"]
+    alone = records(capsys, *argv, "--remasking=revise", "--revise_rate=0.5", "--batch_size=1")
+    assert [r["text"] for r in alone] == [r["text"] for r in together]
+
+
+def test_flags_of_a_canvas_reach_the_decoder(runs, capsys) -> None:
+    argv = [f"--workdir={runs['diffusion']}", "--prompt=Document 3", "--max_new_tokens=10", "--ignore_eos"]
+    trained = jaxlm.load(runs["diffusion"])
+    for flags, selection in (
+        (["--threshold=0.004"], Selection(threshold=0.004)),
+        (["--entropy_bound=20"], Selection(entropy_bound=20)),
+        (["--remasking=random"], Selection("random")),
+        (["--remasking=revise", "--revise_rate=0.5"], Selection("revise", revise_rate=0.5)),
+    ):
+        record = records(capsys, *argv, *flags)[0]
+        out = trained.generate(["Document 3"], max_new_tokens=10, ignore_eos=True, selection=selection)[0]
+        assert (record["token_ids"], record["passes"]) == (out.token_ids, out.decoded.passes)
+        assert record["changed_share"] == out.decoded.changed_share
+    assert records(capsys, *argv, "--block_size=5", "--threshold=0")[0]["passes"] == 2

@@ -65,7 +65,7 @@ def test_greedy_takes_the_first_of_equals() -> None:
 
 
 def test_forbidden_ids() -> None:
-    out = restrict(jnp.zeros(6), tokenizer_size=4, mask_token_id=2)
+    out = restrict(jnp.zeros(6), 4, 2, None)
     assert np.isneginf(out).tolist() == [False, False, True, False, True, True]
 
 

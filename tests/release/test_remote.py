@@ -122,8 +122,7 @@ def test_denoising_gives_jaxlms_tokens(load: Callable, name: str, settings: dict
     ours = diffusion.decode(
         trained.model,
         trained.params,
-        PROMPTS,
-        max_new_tokens=20,
+        diffusion.canvas(PROMPTS, 20, 160),
         sampling=Sampling(repetition_penalty=settings.get("repetition_penalty", 1.0)),
         tokenizer_size=trained.tokenizer.vocab_size,
         mask_token_id=trained.config.model.mask_token_id,
@@ -152,7 +151,7 @@ def test_the_schedule_is_jaxlms_and_commits_every_token() -> None:
                         generation_jaxlm.schedule(first, new, steps, block_size or new, grid)
                     continue
                 theirs = generation_jaxlm.schedule(first, new, steps, block_size or new, grid)
-                ours = plan([first], new, steps, block_size, grid)
+                ours = plan([range(first, first + new)], steps, block_size, grid)
                 columns = (ours.start[:, 0], ours.stop[:, 0], ours.count[:, 0])
                 assert theirs == list(zip(*(column.tolist() for column in columns), strict=True))
                 assert sum(count for _, _, count in theirs) == new
