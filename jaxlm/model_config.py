@@ -155,3 +155,14 @@ class ModelConfig:
     def layer_kinds(self) -> str:
         """One letter a stored layer: `layer_pattern` tiled and cut to `num_layers`."""
         return (self.layer_pattern * self.num_layers)[: self.num_layers]
+
+    @property
+    def segment_positions(self) -> int:
+        """Positions of a segment: its tokens and the learned vectors behind them; 0 without segments."""
+        return self.segment_len + (self.num_longterm_tokens or 0)
+
+    @property
+    def memory_widths(self) -> list[int]:
+        """Widths before, between and behind the matrices of a memory's network."""
+        inner = round(self.head_dim * self.memory_expansion)
+        return [self.head_dim, *[inner] * (self.memory_depth - 1), self.head_dim]

@@ -86,12 +86,11 @@ def resolve(config: ModelConfig) -> ModelConfig:
                 parts.pop(name, None)
     if not (config.num_experts or "num_experts" in parts):
         parts.pop("experts_per_token", None)
-    if config.memory_reading == "context" and "memory_batch" in parts:
-        # There a segment is what the memory learns from at once.
-        names = ("segment_len", "num_longterm_tokens")
-        parts["memory_batch"] = sum(parts[name] if _is_open(config, name) else getattr(config, name) for name in names)
     left_open = {name: value for name, value in parts.items() if _is_open(config, name)}
     resolved = dataclasses.replace(config, **left_open)
+    if resolved.memory_reading == "context" and "memory_batch" in left_open:
+        # There a segment is what the memory learns from at once.
+        resolved = dataclasses.replace(resolved, memory_batch=resolved.segment_positions)
     _check(resolved, found.block)
     return resolved
 
@@ -156,13 +155,12 @@ def _check(config: ModelConfig, block: BlockClass) -> None:
 def _check_memory(config: ModelConfig) -> None:
     if config.memory_forgetting >= 1:
         raise UserError(f"model.memory_forgetting is {config.memory_forgetting}, allowed: below 1")
-    inner = round(config.head_dim * config.memory_expansion)
-    if inner < 1:
+    if min(config.memory_widths) < 1:
         raise UserError(
             f"model.memory_expansion is {config.memory_expansion}, allowed: at least {1 / config.head_dim:g}, one unit "
             f"of model.head_dim = {config.head_dim}"
         )
-    segment = config.segment_len + (config.num_longterm_tokens or 0)
+    segment = config.segment_positions
     if config.memory_reading == "context" and config.memory_batch != segment:
         raise UserError(
             f"model.memory_batch is {config.memory_batch}, allowed: {segment} for model.memory_reading 'context', "

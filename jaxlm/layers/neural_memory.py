@@ -46,9 +46,7 @@ class StartWeights(nnx.Module):
     """f as it is before the first position, learned: `depth` matrices a head, Xavier-uniform, and a norm's scale."""
 
     def __init__(self, config: ModelConfig) -> None:
-        N, H = config.num_heads, config.head_dim
-        inner = round(H * config.memory_expansion)
-        widths = [H, *[inner] * (config.memory_depth - 1), H]
+        N, H, widths = config.num_heads, config.head_dim, config.memory_widths
         self.matrices = nnx.Dict(
             {
                 str(i): parameter((N, a, b), Uniform(math.sqrt(6 / (a + b))), (None, None, None))

@@ -39,7 +39,7 @@ class SegmentAttention(nnx.Module):
         shape, P = (2, K, config.num_persistent_tokens or 0, H), config.num_persistent_tokens
         self.persistent = parameter(shape, Normal(config.init_std), (None, None, None, None)) if P else None
         self.num_heads, self.num_kv_heads, self.head_dim = N, K, H
-        self.unit = config.segment_len + (config.num_longterm_tokens or 0)
+        self.unit = config.segment_positions
         self.theta = config.rope_theta if config.positions == "rope" else None
         self.dtype = jnp.dtype(execution.dtype)
 

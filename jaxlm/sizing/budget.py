@@ -24,8 +24,6 @@ from jaxlm.training.run import check_reading
 DEPTHS = (4, 12, 16, 24, 32, 48, 64)  # the study's sweep
 TOLERANCE = 0.005  # of the budget
 MULTIPLES = (64, 32, 16, 8)  # of F, the coarsest that reaches the budget first: matrix units work on such tiles
-
-
 _LARGEST, _DEEPEST = 1e11, 512  # beyond, the search takes minutes, and nobody's small model is there
 
 
@@ -69,7 +67,7 @@ class _Candidate:
     cost: float
 
 
-def training_flops(config: RunConfig) -> tuple[float, str]:
+def step_flops(config: RunConfig) -> tuple[float, str]:
     """FLOPs per token of a training step as its objective reads the row, and the name of that convention."""
     return flops.training_flops(Objective(config.objective, build_model(config.model)), config.train.seq_len)
 
@@ -84,7 +82,7 @@ def propose(base: RunConfig, budget: float, depths: Sequence[int], match: str = 
 
     Args:
       base: the family's usual configuration.
-      budget: parameters, or FLOPs per token of training at `train.seq_len` (see `training_flops`); at most 1e11.
+      budget: parameters, or FLOPs per token of training at `train.seq_len` (see `step_flops`); at most 1e11.
       depths: numbers of layers, at most 512.
       match: total, non_embedding (without the tables of tokens and positions) or flops.
 
@@ -116,7 +114,7 @@ def _shape(base: RunConfig, budget: float, layers: int, match: str) -> Shape:
     config = replace(base, model=_reshaped(base.model, layers, best.heads, best.ffn))
     counts = flops.parameter_counts(build_model(config.model))
     per_token = flops.flops_per_token(config.model, config.train.seq_len)
-    cost = training_flops(config)[0] if match == "flops" else counts[match]
+    cost = step_flops(config)[0] if match == "flops" else counts[match]
     assert math.isclose(cost, best.cost, rel_tol=1e-9), f"{config.model}: {cost}, foretold {best.cost}; no polynomial?"
     ratio = best.ffn / config.model.hidden_size
     return Shape(
@@ -170,7 +168,7 @@ def _cost(base: RunConfig, layers: int, match: str) -> Callable[[int, int], floa
     def real(heads: int, ffn: int) -> float:
         model = _reshaped(base.model, layers, heads, ffn)
         if match == "flops":
-            return training_flops(replace(base, model=model))[0]
+            return step_flops(replace(base, model=model))[0]
         return float(flops.parameter_counts(build_model(model))[match])
 
     at = {(i, ffn): real(i * group, ffn) for i in (1, 2, 3) for ffn in sizes}
@@ -220,7 +218,7 @@ def text(proposal: Proposal, file: str, as_it_stands: RunConfig) -> str:
       as_it_stands: the configuration of that file without overrides.
     """
     base = proposal.shapes[0].config
-    flop = f"FLOPs per token ({training_flops(base)[1]}, {base.train.seq_len} positions)"
+    flop = f"FLOPs per token ({step_flops(base)[1]}, {base.train.seq_len} positions)"
     what = flop if proposal.match == "flops" else f"parameters ({proposal.match})"
     lines = [
         f"{base.model.family}: {proposal.budget:,.0f} {what}, heads of {base.model.head_dim}, "
@@ -232,7 +230,7 @@ def text(proposal: Proposal, file: str, as_it_stands: RunConfig) -> str:
     for shape in proposal.shapes:
         model = shape.config.model
         size, heads = f"{model.num_layers} x {model.hidden_size}", f"{model.num_heads}/{model.num_kv_heads}"
-        mega = training_flops(shape.config)[0] / 1e6
+        mega = step_flops(shape.config)[0] / 1e6
         lines.append(
             f"{size:>15}{heads:>8}{model.intermediate_size:>14,}{shape.ffn_multiple:>5}{shape.ffn_ratio:>8.3f}"
             f"{shape.ffn_ratio_deviation:>+10.1%}{shape.counts['total']:>14,}{shape.counts['non_embedding']:>15,}"

@@ -7,7 +7,7 @@ from typing import Any
 from jaxlm.config import RunConfig
 from jaxlm.families import build_model
 from jaxlm.sizing.advice import warnings
-from jaxlm.sizing.budget import training_flops
+from jaxlm.sizing.budget import step_flops
 from jaxlm.sizing.memory import cache_bytes, checkpoint_bytes, training_memory
 from jaxlm.training import flops
 from jaxlm.training.run import check_reading, with_parts
@@ -28,7 +28,7 @@ def describe(config: RunConfig) -> dict[str, Any]:
     Raises UserError for a family and an objective that make no sense together, as training does.
     """
     check_reading(with_parts(config))
-    step, convention = training_flops(config)
+    step, convention = step_flops(config)
     counts = flops.parameter_counts(build_model(config.model, config.execution))
     by_remat = training_memory(config)
     per_position, fixed = cache_bytes(config)

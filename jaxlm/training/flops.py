@@ -74,7 +74,7 @@ def flops_per_token(config: ModelConfig, seq_len: int) -> dict[str, float]:
     memory = _MemoryWork(config)
     six_n = 6.0 * ((blocks + memory.products) * positions + head)
     width, window = config.num_heads * config.head_dim, min(config.sliding_window, seq_len)
-    segment = min(config.segment_len + (config.num_longterm_tokens or 0), seq_len)
+    segment = min(config.segment_positions, seq_len)
     fixed = config.num_persistent_tokens or 0
     again = segment if config.memory_reading == "context" else 0  # what the memory says stands beside the text
     seen = {
@@ -92,15 +92,9 @@ def flops_per_token(config: ModelConfig, seq_len: int) -> dict[str, float]:
         "M": fixed + (segment + again) / 2,
     }
     twelve = 12.0 * width * positions
-    return {
-        "six_n": six_n,
-        "with_attention": six_n
-        + twelve * sum(seen[kind] for kind in config.layer_kinds)
-        + 6.0 * positions * memory.pairs,
-        "with_causal_attention": six_n
-        + twelve * sum(seen_causally[kind] for kind in config.layer_kinds)
-        + 3.0 * positions * memory.pairs,
-    }
+    every = twelve * sum(seen[kind] for kind in config.layer_kinds) + 6.0 * positions * memory.pairs
+    causal = twelve * sum(seen_causally[kind] for kind in config.layer_kinds) + 3.0 * positions * memory.pairs
+    return {"six_n": six_n, "with_attention": six_n + every, "with_causal_attention": six_n + causal}
 
 
 class _MemoryWork:
@@ -114,8 +108,7 @@ class _MemoryWork:
 
     def __init__(self, config: ModelConfig) -> None:
         layers, N, H, D = config.layer_kinds.count("M"), config.num_heads, config.head_dim, config.hidden_size
-        inner, depth = round(H * config.memory_expansion), config.memory_depth
-        widths = [H, *[inner] * (depth - 1), H]
+        widths = config.memory_widths
         sizes = [a * b for a, b in zip(widths, widths[1:], strict=False)]
         products = N * (4 * sum(sizes) + sum(sizes[1:]))
         if config.memory_reading == "context":

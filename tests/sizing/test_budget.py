@@ -199,7 +199,7 @@ def test_a_budget_of_flops_is_that_of_the_step() -> None:
     """Block diffusion reads each window twice, so that the same budget buys less."""
     blocks = base("dllm", ("objective.block_size", "32"))
     (shape,) = budget.propose(blocks, 700e6, [8], "flops").shapes
-    assert budget.training_flops(shape.config)[0] == pytest.approx(700e6, rel=0.005)
+    assert budget.step_flops(shape.config)[0] == pytest.approx(700e6, rel=0.005)
     assert shape.counts["flops_per_token"]["with_attention"] < 550e6
 
 
