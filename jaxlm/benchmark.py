@@ -1,4 +1,4 @@
-"""`python -m jaxlm.benchmark --what=train --config=FILE`: speed beside transformers, and how it was measured."""
+"""`python -m jaxlm.benchmark --what=train|decode`: speed, and how it was measured."""
 
 from __future__ import annotations
 
@@ -6,42 +6,89 @@ import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxlm import command_line
 from jaxlm.config import RunConfig
 from jaxlm.errors import UserError
 
-# A module of `jaxlm.benchmarks` each, with Settings, measure(config, settings) and table(result).
-WHAT = {"train": "the training step, in turns with the same architecture in transformers"}
+# A module of `jaxlm.benchmarks` each, with Settings, measure(config, settings) and table(result); what it does, and its
+# flags with their defaults.
+WHAT: dict[str, tuple[str, dict[str, Any]]] = {
+    "train": (
+        "the training step, in turns with the same architecture in transformers",
+        {"batch": "2", "seq_len": 512, "rounds": 5, "steps": 3, "dtype": "float32"},
+    ),
+    "decode": (
+        "autoregressive, in transformers, and diffusion in many ways; speed, and of trained models quality",
+        {
+            **{"workdir": [], "twin": "", "batch": "1,32", "prompt_tokens": 32, "new_tokens": 100, "block_size": 32},
+            **{"rounds": 3, "texts": 32, "dtype": "float32", "plot": ""},
+        },
+    ),
+}
+LEAST = {"seq_len": 2, "rounds": 1, "steps": 1, "prompt_tokens": 1, "new_tokens": 1, "block_size": 1, "texts": 2}
 
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints a table or JSON, and with --out writes the JSON to a file too."""
-    parser = command_line.Parser("benchmark", "Speed on this CPU, with its conditions.", config=RunConfig)
-    what_help = "; ".join(f"{name}: {doc}" for name, doc in WHAT.items())
+    about = "Speed on this machine, with its conditions."
+    parser = command_line.Parser("benchmark", about, config=RunConfig, config_needed=False)
+    what_help = "; ".join(f"{name}: {doc}" for name, (doc, _) in WHAT.items())
     parser.add_argument("--what", default="train", choices=tuple(WHAT), help=what_help)
-    parser.add_argument("--batch", type=int, default=2, help="windows of a step")
-    parser.add_argument("--seq_len", type=int, default=512, help="positions of a window")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, of each side; one before does not")
-    parser.add_argument("--steps", type=int, default=3, help="steps of a round")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="compute type")
+    parser.add_argument("--batch", help="rows of a step (train: 2), or numbers of rows by commas (decode: 1,32)")
+    parser.add_argument("--seq_len", type=int, help="train: positions of a window; 512")
+    parser.add_argument("--rounds", type=int, help="rounds that count, of each side; one before does not")
+    parser.add_argument("--steps", type=int, help="train: steps of a round; 3")
+    parser.add_argument("--workdir", action="append", help="decode: a diffusion run; repeatable")
+    parser.add_argument("--twin", help="decode: the autoregressive run of the same architecture; judges the texts")
+    parser.add_argument("--prompt_tokens", type=int, help="decode: tokens before what is written; 32")
+    parser.add_argument("--new_tokens", type=int, help="decode: tokens that are written; 100")
+    parser.add_argument("--block_size", type=int, help="decode: of random weights that read in blocks; 32")
+    parser.add_argument("--texts", type=int, help="decode: continuations that quality is judged by; 32")
+    parser.add_argument("--plot", metavar="FILE.png", help="decode: a picture of speed against quality")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="compute type; float32")
     parser.add_argument("--out", metavar="FILE.json", help="write the JSON to this file too")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     args = parser.parse(argv)
-    for name, least in (("batch", 1), ("seq_len", 2), ("rounds", 1), ("steps", 1)):
-        if (value := getattr(args, name)) < least:
-            raise UserError(f"--{name} is {value}, allowed: at least {least}")
-    if args.out and (Path(args.out).is_dir() or not Path(args.out).parent.is_dir()):
-        raise UserError(f"--out is {args.out!r}, allowed: a file in a directory that exists")
+    settings = _settings(args)
+    if args.config is None and not settings.get("workdirs"):
+        raise UserError("--config is missing, allowed: a file of configs/, or of --what=decode --workdir and --twin")
+    for name in ("out", "plot"):
+        value = getattr(args, name)
+        if value and (Path(value).is_dir() or not Path(value).parent.is_dir()):
+            raise UserError(f"--{name} is {value!r}, allowed: a file in a directory that exists")
 
     from jaxlm.training.workdir import write_json
 
     benchmark = importlib.import_module(f"jaxlm.benchmarks.{args.what}")
-    settings = benchmark.Settings(args.batch, args.seq_len, args.rounds, args.steps, args.dtype)
-    result = benchmark.measure(args.config, settings)
+    result = benchmark.measure(args.config, benchmark.Settings(**settings))
     if args.out:
         write_json(Path(args.out), result)
+    if args.plot:
+        benchmark.plot(result, Path(args.plot))
     print(json.dumps(result) if args.json else benchmark.table(result))
+
+
+def _settings(args: Any) -> dict[str, Any]:
+    """The flags that the benchmark reads, under the names of its Settings; one that it does not read is refused."""
+    known = WHAT[args.what][1]
+    for name in {name for _, flags in WHAT.values() for name in flags} - known.keys():
+        if getattr(args, name) is not None:
+            raise UserError(f"--{name} is not read by --what={args.what}, allowed: {', '.join(known)}")
+    found = {name: default if getattr(args, name) is None else getattr(args, name) for name, default in known.items()}
+    for name in LEAST.keys() & known.keys():
+        if found[name] < LEAST[name]:
+            raise UserError(f"--{name} is {found[name]}, allowed: at least {LEAST[name]}")
+    rows = found["batch"].split(",")
+    if not all(text.isdecimal() and int(text) for text in rows) or (args.what == "train" and len(rows) > 1):
+        raise UserError(f"--batch is {found['batch']!r}, allowed: a number of rows, of decode also several by commas")
+    if args.what == "train":
+        return found | {"batch": int(rows[0])}
+    if args.config is not None and found["workdir"]:
+        raise UserError("--config and --workdir are both given, allowed: one of them")
+    del found["batch"], found["plot"]
+    return found | {"batches": tuple(map(int, rows)), "workdirs": tuple(found.pop("workdir"))}
 
 
 if __name__ == "__main__":

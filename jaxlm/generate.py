@@ -35,6 +35,8 @@ def main(argv: Sequence[str]) -> None:
     orders = "low_confidence, random, margin, entropy or revise"
     add("--remasking", help=f"diffusion: the order of writing, {orders}; default: low_confidence")
     add("--revise_rate", type=float, help="of --remasking=revise: share of the written tokens that a pass masks again")
+    cache_help = "diffusion: none; block: exact, of a model made to read in blocks; prefix: an approximation for others"
+    add("--cache", choices=("none", "block", "prefix"), help=f"{cache_help}; default: block where it is exact")
     add("--seed", type=int, default=0, help="of the sampling")
     add("--batch_size", type=int, default=0, help="texts decoded together; 0: all")
     add("--dtype", choices=("float32", "bfloat16"), help="compute type; default: float32 on a CPU")
@@ -59,6 +61,7 @@ def main(argv: Sequence[str]) -> None:
         sampling=Sampling(args.temperature, args.top_k, args.top_p, args.repetition_penalty),
         steps=args.steps,
         block_size=args.block_size,
+        cache=args.cache,
         selection=Selection(args.remasking, args.threshold, args.entropy_bound, args.revise_rate),
         seed=args.seed,
     )

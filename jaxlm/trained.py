@@ -55,6 +55,9 @@ class Generation:
             "seconds": d.seconds,
             "tokens_per_sec": produced / d.seconds,
             "seconds_to_first_token": d.seconds_to_first_token,
+            "seconds_to_first_pass": d.seconds_to_first_pass,
+            "cache_bytes": d.cache_bytes,
+            "logits_bytes": d.logits_bytes,
             "changed_share": d.changed_share,
         }
 
@@ -107,6 +110,7 @@ class Trained:
         steps: int = 0,
         block_size: int = 0,
         selection: Selection | None = None,
+        cache: str | None = None,
         seed: int = 0,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
@@ -115,7 +119,7 @@ class Trained:
 
         Args:
           mode: `ar` or `diffusion`; None: what the run was trained for.
-          steps, block_size, selection: of diffusion only, see `generation.diffusion.decode`.
+          steps, block_size, selection, cache: of diffusion only, see `generation.diffusion.decode`.
           stop: the text ends before the first of these.
           ignore_eos: go on after an end-of-text token, which then is part of the result.
         """
@@ -124,7 +128,7 @@ class Trained:
         end = None if ignore_eos else self.tokenizer.end_of_text_id
         sampling = sampling or Sampling()
         if mode == "ar":
-            given = {"steps": steps or None, "block_size": block_size or None}
+            given = {"steps": steps or None, "block_size": block_size or None, "cache": cache}
             given |= dataclasses.asdict(selection) if selection else {}
             for name, value in given.items():
                 if value is not None:
@@ -142,7 +146,7 @@ class Trained:
             )
         else:
             rows = diffusion.canvas(ids, max_new_tokens, self.model.config.max_positions)
-            options = dict(steps=steps, block_size=block_size, selection=selection, seed=seed)
+            options = dict(steps=steps, block_size=block_size, selection=selection, cache=cache, seed=seed)
             decoded = self._denoise(rows, sampling=sampling, end_of_text_id=end, **options)
         return [self._cut(prompt, d, stop, ignore_eos) for prompt, d in zip(prompts, decoded, strict=True)]
 
@@ -155,13 +159,14 @@ class Trained:
         steps: int = 0,
         block_size: int = 0,
         selection: Selection | None = None,
+        cache: str | None = None,
         seed: int = 0,
     ) -> list[Generation]:
         """Fills the holes of each template (see `generation.template`), never with an end of text; one batch.
 
         Args:
           mode: None or `diffusion`, which the run must be trained for.
-          steps, block_size, selection: see `generation.diffusion.decode`.
+          steps, block_size, selection, cache: see `generation.diffusion.decode`.
         """
         if self._checked_mode(mode) == "ar":
             raise UserError(
@@ -183,6 +188,7 @@ class Trained:
             steps=steps,
             block_size=block_size,
             selection=selection,
+            cache=cache,
             seed=seed,
         )
         return [

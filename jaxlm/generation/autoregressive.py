@@ -5,7 +5,6 @@ Legend: B rows, T prompt positions, N new tokens, D width, V vocabulary.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from jaxlm import randomness
 from jaxlm.errors import UserError
 from jaxlm.families import Model
-from jaxlm.generation.result import Decoded, bucket, check_lengths, pad_right, timed
+from jaxlm.generation.result import Decoded, Timeline, bucket, check_lengths, num_bytes, pad_right
 from jaxlm.generation.sampling import Sampling, draw, mark, penalise, restrict
 from jaxlm.layers.structure import Structure
 
@@ -52,17 +51,26 @@ def decode(
         model=model, sampling=sampling, tokenizer_size=tokenizer_size, mask_token_id=mask_token_id
     )
     keys_B = jax.vmap(lambda row: randomness.key(seed, "sampling", row))(jnp.arange(len(prompts)))
-    prefill = jax.jit(
-        functools.partial(_prefill, size=max(width, bucket(int(lengths_B.max()) + max_new_tokens)), **static)
-    )
-    state, first = timed(prefill, params, pad_right(prompts, width), lengths_B, keys_B)
+    timeline, size = Timeline(), max(width, bucket(int(lengths_B.max()) + max_new_tokens))
+    read = (params, pad_right(prompts, width), lengths_B, keys_B)
+    state = timeline.run(_prefill, *read, passes=1, size=size, **static)
+    first = timeline.seconds
     stop = -1 if end_of_text_id is None else end_of_text_id
-    continue_ = jax.jit(functools.partial(_loop, capacity=bucket(max_new_tokens), end_of_text_id=stop, **static))
-    out, rest = timed(continue_, params, state, jnp.int32(max_new_tokens), keys_B)
-    count_B = np.asarray(out["count"])
+    limits = dict(capacity=bucket(max_new_tokens), end_of_text_id=stop)
+    out = timeline.run(_loop, params, state, np.int32(max_new_tokens), keys_B, **limits, **static)
     return [
-        Decoded(tokens[:n].tolist(), int(n) - 1, 1, first + rest, first, list(range(n)))
-        for tokens, n in zip(np.asarray(out["tokens"]), count_B, strict=True)
+        Decoded(
+            token_ids=tokens[:n].tolist(),
+            passes=int(n) - 1,
+            cache_passes=1,
+            seconds=timeline.seconds,
+            seconds_to_first_token=first,
+            seconds_to_first_pass=first,
+            cache_bytes=num_bytes(state["cache"]),
+            logits_bytes=4 * len(prompts) * model.config.vocab_size,
+            committed_at=list(range(n)),
+        )
+        for tokens, n in zip(np.asarray(out["tokens"]), np.asarray(out["count"]), strict=True)
     ]
 
 

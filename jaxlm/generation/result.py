@@ -1,7 +1,8 @@
-"""What a decoder returns, and the checks that both decoders share."""
+"""What a decoder returns, the checks that both decoders share, and their clock."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ class Decoded:
       cache_passes: forwards that only fill a cache.
       seconds: wall time of the whole call, compilation excluded; shared by the rows of a batch.
       seconds_to_first_token: until the leftmost new token was final.
+      seconds_to_first_pass: until the first pass that writes had ended.
+      cache_bytes: of the keys, values and other inputs that are kept, of all rows.
+      logits_bytes: of the logits (fp32) of one pass, of all rows.
       committed_at: for each token, the pass (from 0) in which it was written, for the last time where revision wrote
         it more than once.
       changed_share: of the places that were written, the share whose token is not the first one written there.
@@ -33,6 +37,9 @@ class Decoded:
     cache_passes: int
     seconds: float
     seconds_to_first_token: float
+    seconds_to_first_pass: float
+    cache_bytes: int
+    logits_bytes: int
     committed_at: list[int]
     changed_share: float = 0.0
 
@@ -49,6 +56,11 @@ def check_lengths(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_pos
         )
 
 
+def num_bytes(tree: Any) -> int:
+    """Of all arrays of a tree."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
 def pad_right(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     """int32 [B, width], zeros behind each row."""
     out = np.zeros((len(rows), width), np.int32)
@@ -62,12 +74,46 @@ def bucket(size: int, least: int = 16) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
-def timed(function: Callable[..., Any], *args: Any) -> tuple[Any, float]:
-    """The result of a jitted function and the seconds it took, compilation apart.
+class Timeline:
+    """Calls of functions that are compiled before they are called, and when each pass in them ended."""
 
-    Compiling ahead of time keeps the first call honest; jax.jit would count compilation into it.
-    """
-    compiled = function.lower(*args).compile()  # type: ignore[attr-defined]
-    start = time.perf_counter()
-    out = jax.block_until_ready(compiled(*args))
-    return out, time.perf_counter() - start
+    def __init__(self) -> None:
+        self._calls: list[tuple[float, int]] = []  # seconds and passes
+
+    def run(self, function: Callable[..., Any], *args: Any, passes: int = 0, **static: Any) -> Any:
+        """The result of a pure, hashable function of arrays, which is given `static` as keywords.
+
+        `passes` is how many the call makes, if that is known before; else see `took`.
+        """
+        leaves, tree = jax.tree.flatten(args)
+        shapes = tuple(jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype) for leaf in leaves)
+        compiled = _compiled(function, tuple(static.items()), tree, shapes)
+        start = time.perf_counter()
+        out = jax.block_until_ready(compiled(*args))
+        self._calls.append((time.perf_counter() - start, passes))
+        return out
+
+    def took(self, passes: int) -> None:
+        """Says how many passes the last call made."""
+        self._calls[-1] = (self._calls[-1][0], passes)
+
+    @property
+    def seconds(self) -> float:
+        """Of all calls."""
+        return sum(seconds for seconds, _ in self._calls)
+
+    def until(self, number: int) -> float:
+        """Seconds until this pass, counted from 1, had ended; the passes of one call take equal parts of it."""
+        before = 0.0
+        for seconds, passes in self._calls:
+            if passes >= number:
+                return before + seconds * number / passes
+            before, number = before + seconds, number - passes
+        raise ValueError(f"no pass {number} follows those that were made")
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(function: Callable[..., Any], static: tuple[Any, ...], tree: Any, shapes: tuple[Any, ...]) -> Any:
+    """Ahead of time, which keeps the first call honest: jax.jit would count compilation into it."""
+    jitted = jax.jit(functools.partial(function, **dict(static)))
+    return jitted.lower(*jax.tree.unflatten(tree, shapes)).compile()

@@ -59,11 +59,12 @@ def mark(counted_BV: jax.Array, tokens_BN: jax.Array, real_BN: jax.Array) -> jax
     return counted_BV.at[rows, tokens_BN].max(real_BN)
 
 
-def draw(logits: jax.Array, keys_B: jax.Array, sampling: Sampling) -> jax.Array:
-    """Chooses one token at each position: int32 [B, ...] from fp32 [B, ..., V] and one key a row.
+def draw(logits: jax.Array, keys: jax.Array, sampling: Sampling) -> jax.Array:
+    """Chooses one token at each position: int32 [...] from fp32 [..., V] and keys [...], one a position.
 
     The order is transformers': temperature, then top-k, then top-p.
     """
+    assert keys.shape == logits.shape[:-1]  # a key that is shared would draw the same everywhere
     if sampling.temperature == 0:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
     logits = logits / sampling.temperature
@@ -75,4 +76,4 @@ def draw(logits: jax.Array, keys_B: jax.Array, sampling: Sampling) -> jax.Array:
         mass_before = jnp.cumsum(jax.nn.softmax(ordered, axis=-1), axis=-1) - jax.nn.softmax(ordered, axis=-1)
         least = jnp.min(jnp.where(mass_before < sampling.top_p, ordered, jnp.inf), axis=-1, keepdims=True)
         logits = jnp.where(logits < least, _NEVER, logits)
-    return jax.vmap(jax.random.categorical)(keys_B, logits).astype(jnp.int32)
+    return jnp.vectorize(jax.random.categorical, signature="(),(v)->()")(keys, logits).astype(jnp.int32)

@@ -29,6 +29,34 @@ class Passes:
         return (self.count > 0).sum(axis=0)
 
 
+@dataclass(frozen=True)
+class Round:
+    """The next block of every row: canvas places [start, stop), int [B], both 0 in a row that has no more blocks.
+
+    `count` and `revise`, int [P, B], are those of `Passes` for the passes of this block.
+    """
+
+    start: np.ndarray
+    stop: np.ndarray
+    count: np.ndarray
+    revise: np.ndarray
+
+
+def rounds(passes: Passes) -> list[Round]:
+    """The passes block by block, so that the rows of a batch can begin their blocks together."""
+    entries = np.stack([passes.start, passes.stop, passes.count, passes.revise], axis=-1)  # [passes, B, 4]
+    rows = []
+    for row, number in enumerate(passes.per_row):
+        groups = itertools.groupby(entries[:number, row], key=lambda entry: entry[0])
+        rows.append([np.stack(list(group)) for _, group in groups])
+    longest = max(len(block) for blocks_of_row in rows for block in blocks_of_row)
+    table = np.zeros((max(map(len, rows)), 4, longest, len(rows)), np.int32)
+    for row, blocks_of_row in enumerate(rows):
+        for number, block in enumerate(blocks_of_row):
+            table[number, :, : len(block), row] = block.T
+    return [Round(start[0], stop[0], count, revise) for start, stop, count, revise in table]
+
+
 def split(total: int, parts: int) -> list[int]:
     """`total` in `parts` whole shares, the first ones larger by one where it does not go evenly."""
     return [total // parts + (i < total % parts) for i in range(parts)]

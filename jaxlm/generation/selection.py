@@ -75,18 +75,18 @@ def log_probability(logits_BNV: jax.Array, tokens_BN: jax.Array) -> jax.Array:
     return jnp.take_along_axis(log_probs_BNV, tokens_BN[:, :, None], axis=-1)[:, :, 0]
 
 
-def scores(rule: str, logits_BNV: jax.Array, choice_BN: jax.Array, keys_B: jax.Array) -> jax.Array:
+def scores(rule: str, logits_BNV: jax.Array, choice_BN: jax.Array, keys_BN: jax.Array) -> jax.Array:
     """How much a position is to be preferred: fp32 [B, N], the larger the sooner.
 
     Args:
       rule: one of `RULES`.
       logits_BNV: fp32, -inf where a token cannot be chosen.
       choice_BN: the token that each position would get.
-      keys_B: of this pass; `random` alone reads them.
+      keys_BN: of this pass and each position; `random` alone reads them.
     """
     if rule == "random":
-        own_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, 1)  # the keys themselves have drawn the tokens
-        return jax.vmap(lambda key: jax.random.uniform(key, choice_BN.shape[1:]))(own_B)
+        # The keys themselves have drawn the tokens.
+        return jax.vmap(jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1))))(keys_BN)
     if rule == "margin":
         best_BN2 = jax.lax.top_k(jax.nn.softmax(logits_BNV, axis=-1), 2)[0]
         return best_BN2[..., 0] - best_BN2[..., 1]

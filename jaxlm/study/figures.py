@@ -33,7 +33,8 @@ STYLE = {
 }
 
 
-def _figure(width: float, height: float, columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+def new_figure(width: float, height: float, columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of `columns` panels, in inches, and its panels."""
     # Drawn without pyplot: no window system is asked for, and no global state is left behind.
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
@@ -62,7 +63,7 @@ def _running_mean(y: np.ndarray, width: int) -> np.ndarray:
 @_in_style
 def loss(runs: Sequence[Run]) -> Figure:
     """Loss over training tokens, a panel a run, with validation, conversion phases and the token-frequency level."""
-    figure, axes = _figure(max(5.0, 4.6 * len(runs)), 3.9, len(runs), sharey=True)
+    figure, axes = new_figure(max(5.0, 4.6 * len(runs)), 3.9, len(runs), sharey=True)
     for ax, run, colour in zip(axes, runs, COLOURS, strict=False):
         _loss_panel(ax, run, colour)
     axes[0].set_ylabel("loss (nats per token)")
@@ -111,7 +112,7 @@ def bits_per_byte(runs: Sequence[Run]) -> Figure:
         if value is not None:
             bars.append((label, value, 0.0, BASELINE, False))
     bars.sort(key=lambda bar: -bar[1])
-    figure, (ax,) = _figure(7.4, 0.9 + 0.45 * len(bars))
+    figure, (ax,) = new_figure(7.4, 0.9 + 0.45 * len(bars))
     for i, (_, value, error, colour, bound) in enumerate(bars):
         ax.barh(
             i, value, 0.66, xerr=error or None, color=colour, alpha=0.55 if bound else 1.0,
@@ -135,7 +136,7 @@ def speed(runs: Sequence[Run]) -> Figure:
         ("first token after (ms)", "seconds_to_first_token", 1e3),
     )
     shown = [(run, colour) for run, colour in zip(runs, COLOURS, strict=False) if run.generations]
-    figure, axes = _figure(9.2, 1.2 + 0.5 * len(shown), len(panels), sharey=True)
+    figure, axes = new_figure(9.2, 1.2 + 0.5 * len(shown), len(panels), sharey=True)
     for ax, (title, key, scale) in zip(axes, panels, strict=True):
         top = 0.0
         for i, (run, colour) in enumerate(shown):

@@ -65,12 +65,16 @@ def test_json_has_one_object_a_prompt_with_what_was_promised(kind, runs, capsys)
     for record in together:
         assert set(record) == {
             *("prompt", "text", "token_ids", "num_new_tokens", "passes", "cache_passes", "tokens_per_pass"),
-            *("seconds", "tokens_per_sec", "seconds_to_first_token", "changed_share"),
+            *("seconds", "tokens_per_sec", "seconds_to_first_token", "seconds_to_first_pass", "changed_share"),
+            *("cache_bytes", "logits_bytes"),
         }
         assert trained.tokenizer.decode(record["token_ids"]) == record["text"]
         assert record["num_new_tokens"] == 9
         assert (record["passes"], record["cache_passes"]) == ((8, 1) if kind == "ar" else (9, 0))
-        assert 0 < record["seconds_to_first_token"] <= record["seconds"]
+        assert 0 < record["seconds_to_first_pass"] <= record["seconds_to_first_token"] <= record["seconds"]
+        assert record["cache_bytes"] > 0 if kind == "ar" else record["cache_bytes"] == 0
+        vocab_size = trained.config.model.vocab_size
+        assert record["logits_bytes"] == 4 * 2 * vocab_size * (1 if kind == "ar" else 9)
     alone = records(capsys, *argv, "--batch_size=1")
     assert [r["token_ids"] for r in alone] == [r["token_ids"] for r in together]
 

@@ -56,7 +56,7 @@ def test_rare_tokens_are_drawn_as_often_as_they_should_be() -> None:
     """In bf16, noise has 128 values and tails vanish; a 1e-3 tail over a million draws tells."""
     logits = jnp.log(jnp.array([0.999, 0.001]))
     n = 1_000_000
-    tokens = draw(jnp.broadcast_to(logits, (1, n, 2)), jax.random.key(0)[None], Sampling(1.0))
+    tokens = draw(jnp.broadcast_to(logits, (n, 2)), jax.random.split(jax.random.key(0), n), Sampling(1.0))
     assert abs(int(tokens.sum()) - 1000) < 5 * np.sqrt(1000)
 
 

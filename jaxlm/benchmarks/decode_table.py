@@ -1,0 +1,133 @@
+"""The decode benchmark for people: a table in Markdown, and a picture of speed against quality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxlm.benchmarks.decode_ways import AR, BLOCK, FULL
+
+HEADER = (
+    *("", "batch", "tokens/s", "x AR", "passes (+ cache)", "tokens a pass", "break-even", "first token, ms"),
+    *("first pass, ms", "cache, MB", "logits, MB", "same tokens"),
+)
+QUALITY = ("own ELBO, nats", "perplexity under the twin", "unigram entropy, nats", "changed")
+LABELS = {AR: "left to right", FULL: "sees everything", BLOCK: "block-causal"}
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Everything that was measured, as Markdown, and under what conditions."""
+    rows, at = result["rows"], result["conditions"]
+    judged = result["trained"]
+    header = HEADER + (QUALITY if judged else ())
+    lines = [_line(header), _line(["---"] + ["---:"] * (len(header) - 1))]
+    lines += [_line(_cells(row) + (_quality(row) if judged else [])) for row in rows]
+    if judged:
+        reference = result["reference"]
+        elbo = ", ".join(f"{LABELS[reading]} {_pm(value)}" for reading, value in reference["own_elbo"].items())
+        lines += [
+            "",
+            f"The text that really follows: ELBO {elbo}; perplexity under the twin "
+            f"{reference['generative_perplexity']:.1f}; unigram entropy {reference['unigram_entropy']:.2f}.",
+        ]
+    versions = at["versions"]
+    weights = next(row["weights_bytes"] for row in rows if row["weights_bytes"])
+    missing = result["transformers_missing"]
+    lines += [
+        "",
+        f"{result['family']}, {result['parameters']:,} parameters ({weights / 1e6:.0f} MB), "
+        f"{'trained' if judged else 'random weights'}, {at['dtype']}; {at['prompt_tokens']} tokens of prompt, "
+        f"{at['new_tokens']} new ones, greedy; medians of {at['rounds']} rounds in turns."
+        + (f" transformers was not run: {missing}." if missing else ""),
+        f"{at['device']}: {at['cpu']}, {at['cores']} cores, load before {at['load_average']:.1f}; "
+        + ", ".join(f"{name} {versions[name]}" for name in ("jax", "torch", "transformers") if name in versions)
+        + f"; {at['date']}, revision {at['git_revision']}{' with changes' if at['git_changes'] else ''}",
+    ]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    def number(name: str, digits: int, scale: float = 1.0) -> str:
+        value = row[name]
+        return "" if value is None else f"{value * scale:.{digits}f}"
+
+    passes = "" if row["passes"] is None else f"{row['passes']:.4g} (+ {row['cache_passes']:.3g})"
+    return [
+        row["way"],
+        str(row["batch"]),
+        number("tokens_per_sec", 1),
+        f"{row['times_ar']:.2f}",
+        passes,
+        number("tokens_per_pass", 2),
+        number("break_even_tokens_per_pass", 2),
+        number("seconds_to_first_token", 0, 1e3),
+        number("seconds_to_first_pass", 0, 1e3),
+        number("cache_bytes", 1, 1e-6),
+        number("logits_bytes", 1, 1e-6),
+        "" if row["same_tokens"] is None else f"{row['same_tokens']:.1%}",
+    ]
+
+
+def _quality(row: Mapping[str, Any]) -> list[str]:
+    found = row["quality"]
+    if found is None:
+        return [""] * len(QUALITY)
+    own = "" if found["own_elbo"] is None else _pm(found["own_elbo"])
+    perplexity, entropy = f"{found['generative_perplexity']:.1f}", f"{found['unigram_entropy']:.2f}"
+    return [own, perplexity, entropy, f"{row['changed_share']:.1%}" if row["changed_share"] else ""]
+
+
+def _pm(value: Mapping[str, float | None]) -> str:
+    return f"{value['nats']:.2f}" + ("" if value["stderr"] is None else f" ± {value['stderr']:.2f}")
+
+
+def plot(result: Mapping[str, Any], path: Path) -> None:
+    """Speed against quality, if the models are trained, else speed against tokens a pass: a PNG."""
+    from matplotlib import rc_context
+
+    from jaxlm.study.figures import BASELINE, COLOURS, STYLE, new_figure
+
+    with rc_context(STYLE):  # type: ignore[arg-type]
+        batches = sorted({row["batch"] for row in result["rows"]})
+        panels = ("generative_perplexity", "unigram_entropy") if result["trained"] else tuple(map(str, batches))
+        figure, axes = new_figure(6.2 * len(panels), 5.2, len(panels))
+        rows = [row for row in result["rows"] if row["passes"] is not None]
+        if result["trained"]:
+            rows = [row for row in rows if row["batch"] == batches[0]]
+        for axis, panel in zip(axes, panels, strict=True):
+            here = rows if result["trained"] else [row for row in rows if str(row["batch"]) == panel]
+            for number, row in enumerate(here, start=1):
+                y = row["quality"][panel] if result["trained"] else row["tokens_per_pass"]
+                colour = COLOURS[(AR, FULL, BLOCK).index(row["reading"])]
+                axis.scatter(row["tokens_per_sec"], y, color=colour, s=46, zorder=3)
+                axis.annotate(str(number), (row["tokens_per_sec"], y), (4, 4), textcoords="offset points", fontsize=9)
+            axis.set_xscale("log")
+            axis.set_xlabel(f"tokens/s, batch {batches[0] if result['trained'] else panel}")
+            if result["trained"]:
+                axis.axhline(result["reference"][panel], color=BASELINE, linestyle="--", label="the real text")
+                axis.set_ylabel(panel.replace("_", " ") + (" (nats)" if panel == "unigram_entropy" else ""))
+            else:
+                axis.set_yscale("log")
+                axis.set_ylabel("tokens a pass")
+        if result["trained"]:
+            axes[0].set_yscale("log")
+        for reading, colour in zip((AR, FULL, BLOCK), COLOURS, strict=False):
+            axes[-1].scatter([], [], color=colour, label=LABELS[reading])
+        axes[-1].legend(loc="best", fontsize=8)
+        key = "   ".join(f"{number} {row['way']}" for number, row in enumerate(here, start=1))
+        figure.supxlabel(_wrapped(key, 62 * len(panels)), fontsize=8, x=0.01, ha="left")
+        figure.savefig(path)
+
+
+def _wrapped(text: str, width: int) -> str:
+    lines: list[str] = [""]
+    for part in text.split("   "):
+        if len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part + "    "
+    return "\n".join(lines)
