@@ -14,6 +14,7 @@ import ml_collections
 
 from jaxlm.fields import config_dict, option, require, section
 from jaxlm.model_config import ModelConfig
+from jaxlm.objective_config import ObjectiveConfig
 
 
 @dataclass(frozen=True)
@@ -93,32 +94,6 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
-class ObjectiveConfig:
-    """What a batch costs. One objective with three settings; see `jaxlm.objectives`."""
-
-    kind: str = option("causal", "causal: autoregression; diffusion: masked diffusion", allowed=("causal", "diffusion"))
-    block_size: int | None = option(
-        None, "tokens written together: 1, b, or 0 for the whole window; none: 1 if causal, else 0", minimum=0
-    )
-    shift: bool | None = option(None, "the logits that predict token i are read at i-1; none: only if causal")
-    eps: float = option(1e-3, "least probability of a mask", minimum=0)
-    stratified: bool = option(True, "spread the noise levels evenly over the global batch")
-
-    def __post_init__(self) -> None:
-        causal = self.kind == "causal"
-        if self.block_size is None:
-            object.__setattr__(self, "block_size", 1 if causal else 0)
-        if self.shift is None:
-            object.__setattr__(self, "shift", causal)
-        require(
-            not causal or (self.block_size == 1 and bool(self.shift)),
-            f"objective.block_size is {self.block_size} and objective.shift {self.shift}, allowed: 1 and True for "
-            "objective.kind = 'causal' (set objective.kind=diffusion for the others)",
-        )
-        require(0 < self.eps < 1, f"objective.eps is {self.eps}, allowed: between 0 and 1")
-
-
-@dataclass(frozen=True)
 class ConvertConfig:
     """The block-size schedule from autoregression to diffusion (LLaDA2.0): warmup by `block_sizes`, then stable."""
 
@@ -177,6 +152,14 @@ class RunConfig:
             f"objective.block_size is {self.objective.block_size}, "
             f"allowed: at most train.seq_len = {self.train.seq_len}",
         )
+        if self.objective.anneal_steps:
+            require(
+                self.execution.attention in ("auto", "xla"),
+                f"execution.attention is {self.execution.attention!r}, allowed: 'auto' or 'xla' with "
+                "objective.anneal_steps, whose mask is random",
+            )
+            # Settled here, so that what a run says of itself, its size and its compilation speak of what it does.
+            object.__setattr__(self, "execution", dataclasses.replace(self.execution, attention="xla"))
 
     def check_conversion(self) -> None:
         """Raises ConfigError for a block-size schedule that does not fit; only a conversion reads it."""
@@ -185,6 +168,11 @@ class RunConfig:
             f"objective.kind is {self.objective.kind!r}, allowed: 'diffusion' for a conversion",
         )
         for name in ("block_sizes", "decay_block_sizes"):
+            require(
+                not (self.objective.anneal_steps and getattr(self.convert, name)),
+                f"convert.{name} is {getattr(self.convert, name)}, allowed: () with objective.anneal_steps, which goes "
+                "from causal to the whole window by itself",
+            )
             for size in getattr(self.convert, name):
                 require(
                     size <= self.train.seq_len,

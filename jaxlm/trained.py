@@ -179,8 +179,9 @@ class Trained:
             return self.tokenizer.encode_prompt(piece)[len(begun) :]
 
         rows = [[*begun, *template.read(text, encode)] for text in templates]
+        shift = bool(self.config.objective.shift)
         for row in rows:
-            template.check(row, self.model.config.max_positions, self.structure.block_size)
+            template.check(row, self.model.config.max_positions, self.structure.block_size, shift)
         decoded = self._denoise(
             rows,
             sampling=sampling or Sampling(),

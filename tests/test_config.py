@@ -28,6 +28,20 @@ from jaxlm.fields import ConfigError
         ("objective", {"block_size": 4}, "objective.block_size is 4 and objective.shift True, allowed: 1 and True"),
         ("objective", {"eps": 1.0}, "objective.eps is 1.0, allowed: between 0 and 1"),
         ("objective", {"kind": "diffusion", "block_size": 2048}, "objective.block_size is 2048, allowed: at most"),
+        ("objective", {"crop_share": 0.01}, "objective.crop_share is 0.01, allowed: 0 for objective.kind = 'causal'"),
+        ("objective", {"anneal_steps": 5}, "objective.anneal_steps is 5, allowed: 0 for objective.kind = 'causal'"),
+        ("objective", {"mask_noise_steps": 5}, "objective.mask_noise_steps is 5, allowed: 0 for objective.kind"),
+        ("objective", {"kind": "diffusion", "crop_share": 1.5}, "objective.crop_share is 1.5, allowed: at most 1"),
+        (
+            "objective",
+            {"kind": "diffusion", "anneal_steps": 5, "block_size": 4},
+            "objective.anneal_steps is 5, allowed: 0 with objective.block_size = 4",
+        ),
+        (
+            "objective",
+            {"kind": "diffusion", "mask_noise_std": 0.1},
+            "objective.mask_noise_std is 0.1 with objective.mask_noise_steps = 0, allowed: both above 0, or both 0",
+        ),
         ("convert", {"warmup_share": 0.9, "decay_share": 0.2}, "convert.warmup_share"),
         ("convert", {"decay_share": 0.2}, "convert.decay_share is 0.2, allowed: above 0 with"),
         ("execution", {"dtype": "float16"}, "execution.dtype is 'float16', allowed: 'bfloat16', 'float32'"),
@@ -46,6 +60,21 @@ def test_only_a_conversion_looks_at_its_block_sizes() -> None:
         run.check_conversion()
     with pytest.raises(ConfigError, match="objective.kind is 'causal', allowed: 'diffusion'"):
         RunConfig().check_conversion()
+
+
+def test_annealed_attention_builds_all_scores_and_takes_the_place_of_growing_blocks() -> None:
+    annealed = {"kind": "diffusion", "anneal_steps": 5}
+    run = fields.build(RunConfig, {"objective": annealed, "convert": {"block_sizes": ()}})
+    assert run.execution.attention == "xla"
+    run.check_conversion()
+    with pytest.raises(ConfigError, match="execution.attention is 'cudnn', allowed: 'auto' or 'xla' with objective.an"):
+        fields.build(RunConfig, {"objective": annealed, "execution": {"attention": "cudnn"}})
+    for name, convert in (
+        ("block_sizes", {}),
+        ("decay_block_sizes", {"block_sizes": (), "decay_block_sizes": (32,), "decay_share": 0.2}),
+    ):
+        with pytest.raises(ConfigError, match=rf"convert.{name} is .*, allowed: \(\) with objective.anneal_steps"):
+            fields.build(RunConfig, {"objective": annealed, "convert": convert}).check_conversion()
 
 
 def test_windows_longer_than_the_model_are_refused() -> None:

@@ -60,10 +60,20 @@ class Model:
         return self.hidden_and_losses(params, tokens_BT, structure, segments_BT)[0]
 
     def hidden_and_losses(
-        self, params: Tree, tokens_BT: jax.Array, structure: Structure, segments_BT: jax.Array | None = None
+        self,
+        params: Tree,
+        tokens_BT: jax.Array,
+        structure: Structure,
+        segments_BT: jax.Array | None = None,
+        *,
+        noise_BTD: jax.Array | None = None,
+        allowed_TT: jax.Array | None = None,
     ) -> tuple[jax.Array, Losses]:
-        """`hidden`, and the auxiliary losses of each row by name, fp32 [B], times their coefficients."""
-        x_BTD, losses = self.bind(params)(tokens_BT, structure, segments_BT)
+        """`hidden`, and the auxiliary losses of each row by name, fp32 [B], times their coefficients.
+
+        `noise_BTD` is added to the embeddings; `allowed_TT` (bool, query by key) is what attention sees at most.
+        """
+        x_BTD, losses = self.bind(params)(tokens_BT, structure, segments_BT, noise_BTD=noise_BTD, allowed_TT=allowed_TT)
         coefficients = {"router_balance": self.config.router_balance_coef, "router_z": self.config.router_z_coef}
         return x_BTD, {name: coefficients[name] * loss_B for name, loss_B in losses.items()}
 

@@ -91,11 +91,19 @@ class Trunk(nnx.Module):
         return tokens if self.memory_tokens is None else self.memory_tokens.lengthened(tokens)
 
     def __call__(
-        self, tokens_BT: jax.Array, structure: Structure, segments_BT: jax.Array | None = None
+        self,
+        tokens_BT: jax.Array,
+        structure: Structure,
+        segments_BT: jax.Array | None = None,
+        *,
+        noise_BTD: jax.Array | None = None,
+        allowed_TT: jax.Array | None = None,
     ) -> tuple[jax.Array, Losses]:
         """int32 [B, T] to [B, T, D], and the auxiliary losses of the rows, each the mean over the blocks.
 
-        With two streams T = 2L and the segments are those of both halves. Raises UserError for a row that is longer
+        With two streams T = 2L and the segments are those of both halves. `noise_BTD` is added to what the first block
+        reads; `allowed_TT` (bool, query by key) is what attention sees at most. Neither is for a family that lengthens
+        its rows. Raises UserError for a row that is longer
         than the learned positions, if there are any.
         """
         length = tokens_BT.shape[1] // structure.streams
@@ -111,7 +119,10 @@ class Trunk(nnx.Module):
             positions = document_positions(segments_BT[:, :length])
         positions_BT = jnp.tile(positions, (1, structure.streams))
         x_BTD, noted = self.enter(tokens_BT, positions_BT), []
+        if noise_BTD is not None:
+            x_BTD = x_BTD + noise_BTD.astype(x_BTD.dtype)
         if self.memory_tokens is not None:
+            assert noise_BTD is None and allowed_TT is None
             positions_BT = jnp.arange(x_BTD.shape[1], dtype=jnp.int32)[None]
             if segments_BT is not None:
                 segments_BT = self.memory_tokens.weave_segments(segments_BT)
@@ -121,7 +132,7 @@ class Trunk(nnx.Module):
             noted: list[Losses] = []
             for block in blocks:
                 for _ in range(self.repeats):
-                    reading = Reading(structure, positions_BT, segments_BT)
+                    reading = Reading(structure, positions_BT, segments_BT, allowed_TT=allowed_TT)
                     x_BTD = block(x_BTD, reading)
                     noted.append(reading.noted_B)
             return x_BTD, jax.tree.map(lambda *losses: sum(losses[1:], losses[0]), *noted)

@@ -62,11 +62,24 @@ def split(total: int, parts: int) -> list[int]:
     return [total // parts + (i < total % parts) for i in range(parts)]
 
 
+def shares(steps: int, sizes: Sequence[int]) -> list[int]:
+    """The passes of each block, from 1 to its size, in proportion to it, of at least as many steps as blocks.
+
+    Each has its first; the others go by largest remainder, in proportion to the tokens left, to the first of equals.
+    So a token gets a pass of its own wherever there are steps enough, however uneven the blocks.
+    """
+    total = sum(sizes)
+    left, further = total - len(sizes), min(steps, total) - len(sizes)
+    quotas = [divmod(further * (size - 1), max(left, 1)) for size in sizes]
+    largest = sorted(range(len(sizes)), key=lambda i: -quotas[i][1])[: further - sum(whole for whole, _ in quotas)]
+    return [1 + whole + (i in largest) for i, (whole, _) in enumerate(quotas)]
+
+
 def blocks(positions: Sequence[int], block_size: int, grid: int) -> list[tuple[int, int]]:
     """Cuts a canvas, whose places lie at these rising positions of the row, into blocks of places [start, stop).
 
     Args:
-      positions: at least one.
+      positions: at least one; of a model that reads each logit one position before, those where it reads them.
       block_size: places of a block, counted from the canvas's start; 0: one block.
       grid: if not 0, blocks end on multiples of it *in the row*: what a block-causal model was trained on.
     """
@@ -82,7 +95,7 @@ def plan(canvases: Sequence[Sequence[int]], steps: int, block_size: int, grid: i
     A block gets at least one pass and no more passes than it has tokens, so every pass writes something.
 
     Args:
-      canvases: of each row, the positions that are to be written.
+      canvases: of each row, the positions that are to be written, as in `blocks`.
       steps: passes a row; 0: one a token.
       block_size: see `blocks`.
       grid: see `blocks`.
@@ -101,9 +114,9 @@ def plan(canvases: Sequence[Sequence[int]], steps: int, block_size: int, grid: i
         if own < len(cut):
             raise UserError(f"--steps is {own}, allowed: at least {len(cut)}, one for each block")
         row = []
-        for (start, stop), share in zip(cut, split(own, len(cut)), strict=True):
+        for (start, stop), share in zip(cut, shares(own, [stop - start for start, stop in cut]), strict=True):
             done, size = 0, stop - start
-            for count in split(size, min(share, size)):
+            for count in split(size, share):
                 row.append((start, stop, count, min(int(revise_rate * done), size - done - count)))
                 done += count
         rows.append(row)

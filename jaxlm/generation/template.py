@@ -31,14 +31,18 @@ def read(template: str, encode: Callable[[str], list[int]]) -> list[int | None]:
     return row
 
 
-def check(row: Row, max_positions: int, trained_block_size: int) -> None:
-    """Refuses what the model cannot fill: a text longer than its context, or one that it does not see as a whole."""
+def check(row: Row, max_positions: int, trained_block_size: int, shift: bool) -> None:
+    """Refuses what the model cannot fill: a text longer than its context, or one that it does not see as a whole.
+
+    With a `shift` a hole is read one position before it.
+    """
     if len(row) > max_positions:
         raise UserError(
             f"--template has {len(row)} tokens, holes included, allowed: at most model.max_positions = {max_positions}"
         )
     given = [at for at, token in enumerate(row) if token is not None]
-    if trained_block_size and given and given[-1] // trained_block_size > row.index(None) // trained_block_size:
+    first_read = row.index(None) - shift
+    if trained_block_size and given and given[-1] // trained_block_size > first_read // trained_block_size:
         raise UserError(
             f"--template needs a model that sees the text behind a hole, and this one reads in blocks of "
             f"{trained_block_size} from left to right, allowed: no text behind the block of the first hole"

@@ -52,6 +52,7 @@ class Attention(nnx.Module):
             reading.structure,
             window=self.window,
             segments_BT=reading.segments_BT,
+            allowed_TT=reading.allowed_TT,
             implementation=self.implementation,
         )
         return self.out(out_BTNH.reshape(*x_BTD.shape[:2], -1))
@@ -69,6 +70,7 @@ class Attention(nnx.Module):
             reading.structure,
             window=self.window,
             segments_BT=reading.segments_BT,
+            allowed_TT=reading.allowed_TT,
             implementation="xla",
         )
         return out_BTNT.swapaxes(1, 2)

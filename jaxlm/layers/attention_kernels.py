@@ -45,6 +45,7 @@ def attend(
     *,
     window: int,
     segments_BT: jax.Array | None,
+    allowed_TT: jax.Array | None = None,
     implementation: str,
 ) -> jax.Array:
     """softmax(q k / sqrt(H)) v over what the structure lets each query see; softmax in fp32.
@@ -54,12 +55,16 @@ def attend(
       structure: the rule; with two streams T = 2L.
       window: W of a local layer, 0 for a global one.
       segments_BT: int32 document numbers if documents are isolated, else None.
+      allowed_TT: bool, query by key: what may be seen at most, where that is drawn at random. It leaves nothing to
+        skip, so that all scores are built, as `xla` does.
       implementation: `xla` builds all scores; `blocked` skips the keys that a block of queries cannot see, which is
         what a CPU needs; `cudnn` is the fused kernel of NVIDIA GPUs.
 
     Returns:
       [B, T, N, H] in q's dtype.
     """
+    if allowed_TT is not None:
+        implementation = "xla"
     if implementation == "cudnn":
         return _cudnn(q_BTNH, k_BTKH, v_BTKH, structure, window, segments_BT)
     q, k, v = _heads_first(q_BTNH, k_BTKH.shape[2]), k_BTKH.swapaxes(1, 2), v_BTKH.swapaxes(1, 2)
@@ -71,6 +76,8 @@ def attend(
         runs = structure.key_runs(start, stop, size, window) if implementation == "blocked" else [(0, size)]
         keys_S = np.concatenate([np.arange(lo, hi) for lo, hi in runs])
         seen = _visible(structure, np.arange(start, stop), keys_S, size, window)
+        if allowed_TT is not None:
+            seen = allowed_TT if seen is None else allowed_TT & seen
         if segments_BT is not None:
             own = segments_BT[:, start:stop, None] == segments_BT[:, None, keys_S]
             seen = own if seen is None else own & seen

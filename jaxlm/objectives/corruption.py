@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxlm.config import ObjectiveConfig
+from jaxlm.objectives.draws import Draw
 from jaxlm.randomness import per_row
 
 _GOLDEN = 0.6180339887498949
@@ -24,11 +25,11 @@ def noise_levels(
     Otherwise independent.
     """
     if config.stratified:
-        start = jax.random.uniform(jax.random.fold_in(key, 0), ())
+        start = jax.random.uniform(jax.random.fold_in(key, Draw.START), ())
         spread = rows_B[:, None] / num_rows + _GOLDEN * jnp.arange(num_blocks)
         return (start + spread) % 1.0
     return jax.vmap(lambda row_key: jax.random.uniform(row_key, (num_blocks,)))(
-        per_row(jax.random.fold_in(key, 2), rows_B)
+        per_row(jax.random.fold_in(key, Draw.LEVELS), rows_B)
     )
 
 
@@ -50,5 +51,5 @@ def corrupt(
     t = noise_levels(config, key, rows_B, num_rows, -(-T // block))
     p_BT = jnp.repeat((1.0 - config.eps) * t + config.eps, block, axis=1)[:, :T]
     draw = jax.vmap(lambda row_key: jax.random.uniform(row_key, (T,)))
-    draws_BT = draw(per_row(jax.random.fold_in(key, 1), rows_B))
+    draws_BT = draw(per_row(jax.random.fold_in(key, Draw.MASKS), rows_B))
     return (draws_BT < p_BT) & scored_BT, p_BT

@@ -142,8 +142,12 @@ def _usage(release: Release) -> str:
         more = (
             "`generate` writes `max_new_tokens` tokens by low-confidence remasking (LLaDA): it starts from masks, and "
             "each pass commits those it is surest of, which then stay. `steps=N` sets the passes (one a token if not "
-            "given), `block_size=B` fills blocks of B from left to right. `do_sample=False` takes the likeliest "
-            "tokens. What follows the first end of text is replaced by `pad_token_id`."
+            "given), `block_size=B` fills blocks of B from left to right. Other orders are `remasking='margin'`, "
+            "`'entropy'`, and `'revise'`, which in each pass masks a share of the written tokens again "
+            "(`revise_rate=R`). In place of `steps`, `threshold=P` commits all tokens that are at least this probable, "
+            "and `entropy_bound=H` tokens of up to this joint entropy, in nats: then the model decides how many passes "
+            "there are. `do_sample=False` takes the likeliest tokens. What follows the first end of text is replaced "
+            "by `pad_token_id`."
         )
     runs = "The code in this directory runs in transformers 4.57 and 5."
     if not release.format.remote_code:

@@ -88,7 +88,7 @@ def fingerprint(config: RunConfig) -> dict[str, Any]:
     for number in range(min(STEPS, resolved.train.num_steps)):
         rows = next(data)
         batch = to_devices(run.mesh, rows)
-        mask = corruption(batch, randomness.key(resolved.seed, "corruption", number), rows_R, num_rows)
+        mask = corruption(batch, randomness.key(resolved.seed, "corruption", number), rows_R, num_rows, number)
         out["batches_sha256"].append(arrays_sha256(rows))
         out["corruption_sha256"].append(arrays_sha256({"mask": mask}))
         state, metrics = step(state, batch)

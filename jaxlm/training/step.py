@@ -29,7 +29,14 @@ Micro = tuple[Batch, jax.Array]  # the rows of one forward, and their numbers in
 
 
 def gradients(
-    objective: Objective, params: Any, batch: Batch, key: jax.Array, accumulation: int, mesh: Mesh, shardings: Any
+    objective: Objective,
+    params: Any,
+    batch: Batch,
+    key: jax.Array,
+    step: jax.Array,
+    accumulation: int,
+    mesh: Mesh,
+    shardings: Any,
 ) -> tuple[Any, Metrics]:
     """Gradient of the loss over the global batch, and the mean of each pair that the objective returns.
 
@@ -42,6 +49,7 @@ def gradients(
       params: nested dict, fp32, whole on every device.
       batch: R rows; see `Objective`.
       key: of this step's corruption.
+      step: int32, the updates before this one.
       accumulation: A, a divisor of R.
       mesh: over whose devices the rows are split.
       shardings: where the gradients are summed: a tree like `params`.
@@ -54,7 +62,7 @@ def gradients(
         return jax.lax.with_sharding_constraint(x_AM, NamedSharding(mesh, PartitionSpec(None, AXES)))
 
     def pairs(params: Any, micro: Micro) -> dict[str, tuple[jax.Array, jax.Array]]:
-        return objective(params, micro[0], key, micro[1], num_rows)
+        return objective(params, micro[0], key, micro[1], num_rows, step)
 
     def loss(params: Any, micro: Micro, weights: Metrics | None) -> tuple[jax.Array, Metrics]:
         found = pairs(params, micro)
@@ -97,7 +105,8 @@ def train_step(
         # With fsdp, parameters are stored in pieces and gathered for use. Left to itself, the partitioner splits the
         # activations the way the parameters happen to be stored, and moves both back and forth.
         params = jax.lax.with_sharding_constraint(state["params"], whole)
-        grads, means = gradients(objective, params, batch, key, config.train.accumulation, mesh, shardings)
+        accumulation = config.train.accumulation
+        grads, means = gradients(objective, params, batch, key, state["step"], accumulation, mesh, shardings)
         updates, opt_state = optimizer.update(grads, state["opt_state"], state["params"])
         new = {
             "step": state["step"] + 1,

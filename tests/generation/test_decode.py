@@ -1,5 +1,7 @@
 """Both decoders against brute force; rows of a batch against rows alone."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,6 +109,16 @@ def test_a_canvas_gives_the_same_alone_and_in_a_batch(model, params, options) ->
     for prompt, out in zip(PROMPTS, fill(model, params, PROMPTS, **options), strict=True):
         alone = fill(model, params, [prompt], **options)[0]
         assert (out.token_ids, out.committed_at, out.passes) == (alone.token_ids, alone.committed_at, alone.passes)
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_a_models_blocks_lie_over_the_positions_where_its_logits_are_read(model, params, shift) -> None:
+    """Behind a prompt of three, and blocks of four: token 4 is read at 4, or with a shift at 3, in the first block."""
+    edges = [0, 2, 6, 10, NEW] if shift else [0, 1, 5, 9, NEW]
+    at = fill(model, params, PROMPTS[:1], trained_block_size=4, shift=shift)[0].committed_at
+    assert sorted(at) == list(range(NEW))
+    assert [sorted(at[lo:hi]) for lo, hi in pairwise(edges)] == [list(range(lo, hi)) for lo, hi in pairwise(edges)]
+    assert at != sorted(at)  # blocks of one would be in order too
 
 
 def test_no_mask_and_nothing_outside_the_tokenizer_is_ever_written(model, params) -> None:

@@ -3,16 +3,35 @@
 import pytest
 
 from jaxlm.errors import UserError
-from jaxlm.generation.schedule import block_by_block, blocks, plan
+from jaxlm.generation.schedule import block_by_block, blocks, plan, shares
 
 
-def test_transfers_sum_to_the_canvas_for_every_length_and_number_of_steps() -> None:
+@pytest.mark.parametrize(("block_size", "grid"), [(0, 0), (7, 0), (0, 4)])
+def test_transfers_sum_to_the_canvas_for_every_length_and_number_of_steps(block_size: int, grid: int) -> None:
     for n in range(1, 41):
-        for steps in range(1, 61):
-            passes = plan([range(3, 3 + n)], steps, 0, 0)
+        canvas = range(3, 3 + n)
+        for steps in (0, *range(len(blocks(canvas, block_size, grid)), 61)):
+            passes = plan([canvas], steps, block_size, grid)
             assert passes.count.sum() == n
             assert (passes.count > 0).all()
-            assert len(passes.count) == min(n, steps)
+            assert len(passes.count) == min(n, steps or n)
+            if steps == 0 or steps >= n:
+                assert (passes.count == 1).all()
+
+
+def test_passes_are_shared_by_the_sizes_of_the_blocks() -> None:
+    assert shares(6, [8, 4]) == [4, 2]
+    assert shares(5, [1, 8, 1]) == [1, 3, 1]
+    assert shares(11, [4, 4, 4]) == [4, 4, 3]
+    assert shares(3, [2, 40, 2]) == [1, 1, 1]
+    for sizes in ([1, 4, 4, 3], [7, 7, 6], [2, 1, 1, 30], [1, 1, 1]):
+        for steps in range(len(sizes), 61):
+            share = shares(steps, sizes)
+            assert sum(share) == min(steps, sum(sizes))
+            assert all(1 <= passes <= size for passes, size in zip(share, sizes, strict=True))
+            left = sum(sizes) - len(sizes)
+            for passes, size in zip(share, sizes, strict=True):
+                assert abs(passes - 1 - (sum(share) - len(sizes)) * (size - 1) / max(left, 1)) < 1
 
 
 def test_blocks_are_filled_in_order_and_completely() -> None:
@@ -41,14 +60,13 @@ def test_a_canvas_with_gaps_is_cut_by_place_or_on_the_grid_of_the_row() -> None:
 def test_rows_of_one_batch_have_schedules_of_their_own() -> None:
     passes = plan([range(3, 11), range(4, 12), [2, 5, 6]], 0, 0, 4)
     assert passes.count.sum(axis=0).tolist() == [8, 8, 3]
-    assert passes.per_row.tolist() == [
-        6,
-        8,
-        2,
-    ]  # eight passes over three uneven blocks: 3, 3, 2, and at most its tokens
+    assert passes.per_row.tolist() == [8, 8, 3]  # one a token, however uneven the blocks
     assert (passes.start[0, 0], passes.stop[0, 0]) == (0, 1)
     assert (passes.start[0, 1], passes.stop[0, 1]) == (0, 4)
     assert (passes.start[1, 2], passes.stop[1, 2]) == (1, 3)
+    short = plan([range(3, 11), range(4, 12)], 4, 0, 4)  # blocks of 1, 4 and 3; of 4 and 4
+    assert short.stop.T.tolist() == [[1, 5, 5, 8], [4, 4, 8, 8]]
+    assert short.count.T.tolist() == [[1, 2, 2, 3], [2, 2, 2, 2]]
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 1.0])

@@ -73,8 +73,8 @@ def preference(rule, p):
     return -entropy(p) if rule == "entropy" else p.max()
 
 
-def plain(look, prompt, selection, size, passes_a_block=0, penalty=1.0):
-    """The canvas, and in which pass each place was written for the last time."""
+def plain(look, prompt, selection, size, passes=(), penalty=1.0):
+    """The canvas, and in which pass each place was written for the last time; `passes` of each block."""
     canvas, at, number, first = [MASK] * NEW, [-1] * NEW, 0, {}
     for lo in range(0, NEW, size):
         block = range(lo, min(lo + size, NEW))
@@ -89,7 +89,7 @@ def plain(look, prompt, selection, size, passes_a_block=0, penalty=1.0):
                 while len(write) < len(order) and sum(entropy(p[n]) for n in write) <= selection.entropy_bound:
                     write.append(order[len(write)])
             else:
-                count = len(block) // passes_a_block + (step < len(block) % passes_a_block)
+                count = len(block) // passes[lo // size] + (step < len(block) % passes[lo // size])
                 old = sorted((n for n in block if canvas[n] != MASK), key=lambda n: p[n, canvas[n]])
                 again = old[: min(int((selection.revise_rate or 0) * len(old)), len(order) - count)]
                 write = order[: count + len(again)]
@@ -105,14 +105,14 @@ def plain(look, prompt, selection, size, passes_a_block=0, penalty=1.0):
 @pytest.mark.parametrize("size", [12, 5])
 @pytest.mark.parametrize("selection", [s for s in EVERY if s.rule != "random"], ids=str)
 def test_a_rule_picks_what_a_plain_loop_picks(model, params, look, selection, size) -> None:
-    blocks = -(-NEW // size)
-    steps = {} if selection.adaptive else {"steps": 4 * blocks if size == NEW else 2 * blocks}
+    shares = (4,) if size == NEW else (3, 2, 1)  # six passes over blocks of 5, 5 and 2
+    steps = {} if selection.adaptive else {"steps": sum(shares)}
     out = fill(model, params, PROMPTS[2:], selection, block_size=size, **steps)[0]
-    canvas, at, passes, changed = plain(look, PROMPTS[2], selection, size, steps.get("steps", 0) // blocks)
+    canvas, at, passes, changed = plain(look, PROMPTS[2], selection, size, shares)
     assert (out.token_ids, out.committed_at, out.passes) == (canvas, at, passes)
     assert out.changed_share == pytest.approx(changed)
     if selection.adaptive:
-        assert blocks < out.passes < NEW  # or it would decide nothing here
+        assert -(-NEW // size) < out.passes < NEW  # or it would decide nothing here
 
 
 @pytest.mark.parametrize("selection", EVERY, ids=str)
@@ -188,7 +188,7 @@ def test_revision_changes_tokens_and_fills_everything_in_the_planned_passes(mode
 def test_what_is_masked_again_is_no_longer_counted_by_the_penalty(model, params, look) -> None:
     selection, sampling = Selection("revise", revise_rate=0.5), Sampling(repetition_penalty=3.0)
     out = fill(model, params, PROMPTS[2:], selection, sampling=sampling, steps=8)[0]
-    canvas, at, passes, changed = plain(look, PROMPTS[2], selection, NEW, 8, penalty=3.0)
+    canvas, at, passes, changed = plain(look, PROMPTS[2], selection, NEW, (8,), penalty=3.0)
     assert (out.token_ids, out.committed_at, out.passes) == (canvas, at, passes)
     assert out.changed_share == pytest.approx(changed)
 

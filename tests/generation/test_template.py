@@ -99,15 +99,19 @@ def test_the_penalty_counts_what_stands_behind_a_hole(model, params) -> None:
 
 def test_what_cannot_be_filled_is_refused(model, params) -> None:
     with pytest.raises(UserError, match="--template has 33 tokens, holes included, allowed: at most model.max_pos"):
-        template.check([1] * 30 + [None] * 3, 32, 0)
+        template.check([1] * 30 + [None] * 3, 32, 0, shift=False)
     with pytest.raises(UserError, match="reads in blocks of 4 from left to right, allowed: no text behind the block"):
-        template.check([1, None, None, None, 2], 32, 4)
+        template.check([1, None, None, None, 2], 32, 4, shift=False)
+    # The hole is token 4, which is read at position 3, from where token 5 is not seen.
+    template.check([1, 2, 3, 4, None, 6], 32, 4, shift=False)
+    with pytest.raises(UserError, match="reads in blocks of 4 from left to right"):
+        template.check([1, 2, 3, 4, None, 6], 32, 4, shift=True)
     with pytest.raises(UserError, match="a prompt has no tokens or a template begins with its hole"):
         fill(model, params, ROWS, shift=True)
 
 
 def test_a_model_of_blocks_fills_what_it_sees_as_a_whole(model, params) -> None:
     row = [1, 2, 3, 4, 5, None, 6, None, None, None, None]
-    template.check(row, 32, 4)
+    template.check(row, 32, 4, shift=False)
     out = fill(model, params, [row], trained_block_size=4)[0]
     assert max(out.committed_at[:2]) < min(out.committed_at[2:4]) <= max(out.committed_at[2:])

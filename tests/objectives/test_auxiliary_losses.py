@@ -106,7 +106,9 @@ def test_the_gradient_of_the_total_does_not_depend_on_how_many_forwards_there_ar
 
     def found(accumulation):
         one = quick_jit(
-            lambda params, batch: gradients(objective(name), params, batch, KEY, accumulation, mesh, shardings)
+            lambda params, batch: gradients(
+                objective(name), params, batch, KEY, jnp.int32(0), accumulation, mesh, shardings
+            )
         )
         grads, means = one(PARAMS, batch())
         return dict(paths(grads)), means

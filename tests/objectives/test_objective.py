@@ -14,7 +14,9 @@ from jaxlm.errors import UserError
 from jaxlm.families import build_model
 from jaxlm.layers.structure import Structure
 from jaxlm.objectives import build_objective
+from jaxlm.objectives import objective as objective_module
 from jaxlm.objectives.corruption import corrupt, noise_levels
+from tests.quick_jit import quick_jit
 
 B, T, V, MASK = 4, 12, 31, 30
 ROWS = jnp.arange(B)
@@ -44,9 +46,12 @@ def key(step: int = 0) -> jax.Array:
     return randomness.key(0, "corruption", step)
 
 
-def diffusion(model, **changes):
+EVERYTHING = 1 - 1e-9  # as eps: 1 in fp32, so that every token is masked and weighs 1
+
+
+def diffusion(model, *, isolate_documents: bool = False, **changes):
     config = ObjectiveConfig(kind="diffusion", **changes)
-    return build_objective(config, model, mask_token_id=MASK)
+    return build_objective(config, model, mask_token_id=MASK, isolate_documents=isolate_documents)
 
 
 def mean(sums) -> float:
@@ -72,9 +77,9 @@ def test_causal_loss_is_the_mean_negative_log_likelihood(model, params, batch) -
 
 
 def test_uniform_logits_at_full_noise_give_ln_v_of_all_rows(model, params, batch) -> None:
-    """eps just below 1 masks everything with weight 1; a zero head makes every row of the vocabulary equal."""
+    """A zero head makes every row of the vocabulary equal."""
     flat = {**params, "embedding": {"table": jnp.zeros_like(params["embedding"]["table"])}}
-    loss = mean(diffusion(model, eps=1 - 1e-6)(flat, batch, key(), ROWS, B))
+    loss = mean(diffusion(model, eps=EVERYTHING)(flat, batch, key(), ROWS, B))
     assert loss == pytest.approx(math.log(V), rel=1e-5)
 
 
@@ -87,6 +92,31 @@ def test_a_known_mask_gives_its_count_times_ln_v_over_p(model, params, batch, bl
     masked, p = corrupt(objective.config, key(7), ROWS, B, objective.scored(batch))
     np.testing.assert_allclose(nats, jnp.sum(masked * math.log(V) / p, axis=1), rtol=1e-5)
     assert weight.tolist() == [T] * B
+
+
+class Oracle:
+    """In place of a model: at each position the logits of one token, `ahead` tokens after the one it is to predict."""
+
+    def __init__(self, model, tokens: jax.Array, ahead: int) -> None:
+        self.config, self.tokens, self.ahead = model.config, tokens, ahead
+
+    def head_VD(self, params) -> jax.Array:
+        return jnp.eye(V)
+
+    def hidden_and_losses(self, params, inputs, structure, segments):
+        said_BT = jnp.roll(self.tokens, -1 - self.ahead, axis=1)[:, :T]
+        return jnp.tile(100.0 * jax.nn.one_hot(said_BT, V), (1, structure.streams, 1)), {}
+
+
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("block_size", [1, 5, 0])
+def test_a_perfect_model_costs_nothing(model, batch, block_size, shift) -> None:
+    config = ObjectiveConfig(kind="diffusion", block_size=block_size, shift=shift)
+    right, wrong = (
+        build_objective(config, Oracle(model, batch["tokens"], ahead), mask_token_id=MASK) for ahead in (0, 1)
+    )
+    assert right.per_row({}, batch, key(), ROWS, B)[0].tolist() == [0.0] * B
+    assert (wrong.per_row({}, batch, key(), ROWS, B)[0] > 10).all()
 
 
 @pytest.mark.parametrize("shift", [False, True])
@@ -116,13 +146,23 @@ def test_block_diffusion_equals_a_loop_over_blocks(model, params, batch, block_s
 
 def test_blocks_of_one_with_a_shift_read_like_autoregression(model, params, batch) -> None:
     """One clean causal stream: unmasked or not, the nats are those of the causal loss, token by token."""
-    objective = diffusion(model, block_size=1, shift=True)
+    objective = diffusion(model, block_size=1, shift=True, eps=EVERYTHING)
     assert objective.structure(T) == Structure(1)
-    everything = dataclasses.replace(objective, config=dataclasses.replace(objective.config, eps=1 - 1e-6))
     causal = build_objective(ObjectiveConfig(), model)
-    assert mean(everything(params, batch, key(), ROWS, B)) == pytest.approx(
-        mean(causal(params, batch, key(), ROWS, B)), abs=1e-5
+    assert mean(objective(params, batch, key(), ROWS, B)) == pytest.approx(
+        mean(causal(params, batch, key(), ROWS, B)), abs=1e-6
     )
+
+
+def test_blocks_of_one_predict_each_token_from_the_clean_ones_before_it_and_a_mask(model, params, batch) -> None:
+    tokens, row = batch["tokens"], 2
+    # One row a token: what is before it, a mask in its place, and behind it what a causal reading does not see.
+    index = jnp.arange(T)
+    seen = jnp.where(index < index[:, None], tokens[row, 1:], jnp.where(index == index[:, None], MASK, 0))
+    logits = model.logits(params, model.hidden(params, seen, Structure(1)))[index, index]
+    expected = -jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[row, 1:, None], axis=1).sum()
+    nats, _ = diffusion(model, block_size=1, eps=EVERYTHING).per_row(params, batch, key(), ROWS, B)
+    assert float(nats[row]) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_block_as_long_as_the_row_is_full_diffusion(model, params, batch) -> None:
@@ -208,9 +248,34 @@ def test_isolated_documents_score_what_they_can_predict_and_do_not_leak(model, p
     np.testing.assert_allclose(nats, parts[0] + parts[1], rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("block_size", "shift", "boundary"), [(0, False, 5), (0, True, 5), (4, False, 4), (5, True, 5)]
+)
+def test_isolated_documents_cost_under_diffusion_what_they_cost_alone(
+    model, params, batch, block_size, shift, boundary, monkeypatch
+) -> None:
+    """Under the same masks, with Canon; blocks lie on the grid of the window, so the second document starts one."""
+    carried = slice(0, T) if shift else slice(1, T + 1)
+    documents = jnp.zeros((B, T + 1), int).at[:, carried].set(1 + (jnp.arange(T) >= boundary))
+    packed = {**batch, "segment_ids": documents.at[:, 0].set(1).at[:, T].set(2)}
+    isolated = diffusion(model, block_size=block_size, shift=shift, isolate_documents=True)
+    together = diffusion(model, block_size=block_size, shift=shift)
+    masked, p = corrupt(isolated.config, key(3), ROWS, B, isolated.scored(packed))
+
+    def nats(objective, start: int, stop: int) -> jax.Array:
+        part = {name: value[:, start : stop + 1] for name, value in packed.items()}
+        given = masked[:, start:stop], p[:, start:stop]
+        monkeypatch.setattr(objective_module, "corrupt", lambda *_: given)
+        return quick_jit(lambda params: objective.per_row(params, part, key(3), ROWS, B)[0])(params)
+
+    alone = nats(together, 0, boundary) + nats(together, boundary, T)
+    np.testing.assert_allclose(nats(isolated, 0, T), alone, rtol=1e-5)
+    assert (jnp.abs(nats(together, 0, T) - alone) > 1e-2).any(), "isolation does something"
+
+
 def test_end_of_text_is_an_ordinary_token(model, batch) -> None:
     """It may be masked and is scored: masks go by position, not by id."""
-    objective = diffusion(model, eps=1 - 1e-6)
+    objective = diffusion(model, eps=EVERYTHING)
     eot = {**batch, "tokens": jnp.zeros_like(batch["tokens"])}
     assert objective.corruption(eot, key(), ROWS, B).all()
 

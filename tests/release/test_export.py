@@ -30,6 +30,8 @@ FILES = {
     "generation_jaxlm.py",
     "model.safetensors",
     "modeling_jaxlm.py",
+    "schedule_jaxlm.py",
+    "selection_jaxlm.py",
     "special_tokens_map.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -101,6 +103,7 @@ def test_the_card_says_what_the_workdir_says(runs: dict[str, Path], tmp_path: Pa
     assert "at its step 2" in diffusion
     assert "blocks of 4 tokens" in diffusion
     assert "low-confidence remasking" in diffusion
+    assert all(option in diffusion for option in ("remasking='margin'", "revise_rate", "threshold", "entropy_bound"))
     for card in cards.values():
         assert str(tmp_path.parent) not in card
         assert str(runs["ar"].parent) not in card

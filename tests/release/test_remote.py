@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from jaxlm.generation import Sampling, autoregressive, diffusion
-from jaxlm.generation.schedule import plan
 from jaxlm.release.remote import generation_jaxlm
 from jaxlm.release.remote.cache_jaxlm import CACHE_NAME, JaxlmCache
 from jaxlm.release.remote.configuration_jaxlm import JaxlmConfig
@@ -139,25 +138,6 @@ def test_denoising_gives_jaxlms_tokens(load: Callable, name: str, settings: dict
         assert single[0, len(prompt) :].tolist() == row.token_ids
 
 
-def test_the_schedule_is_jaxlms_and_commits_every_token() -> None:
-    for new in range(1, 25):
-        for steps in range(1, 30):
-            for block_size, grid, first in ((0, 0, 3), (5, 0, 3), (0, 4, 3), (0, 4, 8)):
-                blocks = (
-                    len(range(0, new, block_size or new)) if not grid else (first + new - 1) // grid - first // grid + 1
-                )
-                if steps < blocks:
-                    with pytest.raises(ValueError, match=f"at least the number of blocks, {blocks}"):
-                        generation_jaxlm.schedule(first, new, steps, block_size or new, grid)
-                    continue
-                theirs = generation_jaxlm.schedule(first, new, steps, block_size or new, grid)
-                ours = plan([range(first, first + new)], steps, block_size, grid)
-                columns = (ours.start[:, 0], ours.stop[:, 0], ours.count[:, 0])
-                assert theirs == list(zip(*(column.tolist() for column in columns), strict=True))
-                assert sum(count for _, _, count in theirs) == new
-                assert min(count for _, _, count in theirs) >= 1
-
-
 def test_the_penalty_follows_the_sign_and_counts_text_only() -> None:
     logits = torch.tensor([[[-2.0, 3.0, 1.0, 4.0, -torch.inf]]])
     tokens, counted = torch.tensor([[0, 1, 3, 4, 1]]), torch.tensor([[True, True, False, True, True]])
@@ -208,7 +188,7 @@ def test_returned_dicts_are_those_of_transformers(load: Callable) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_new_tokens": 5, "num_beams": 2}, "generate has no num_beams; it has steps, block_size, max_new_tokens"),
+        ({"max_new_tokens": 5, "num_beams": 2}, "generate has no num_beams; it has steps, block_size, remasking"),
         ({}, "max_new_tokens is missing"),
         ({"max_new_tokens": 5, "block_size": 0}, "block_size is 0, allowed: at least 1, or None"),
         ({"max_new_tokens": 5, "steps": 0}, "steps is 0, allowed: at least the number of blocks, 1"),

@@ -48,7 +48,7 @@ def losses(values: dict[str, Any], steps: int) -> dict[str, Any]:
         batch = to_devices(run.mesh, next(data))
         key = randomness.key(config.seed, "corruption", number)
         out["masks"].append(
-            arrays_sha256({"mask": corruption(batch, key, np.arange(num_rows, dtype=np.int32), num_rows)})
+            arrays_sha256({"mask": corruption(batch, key, np.arange(num_rows, dtype=np.int32), num_rows, number)})
         )
         out["batches"].append(arrays_sha256(batch))
         state, metrics = step(state, batch)

@@ -20,6 +20,7 @@ from jaxlm.training.metrics import read_lines
 from jaxlm.training.sharding import check_batch, make_mesh, partition
 
 SCRIPT = Path(__file__).with_name("losses_on_meshes.py")
+GRADIENTS = Path(__file__).with_name("gradients_on_meshes.py")
 
 
 @pytest.mark.parametrize("kind", ["causal", "diffusion"])
@@ -45,6 +46,21 @@ def test_losses_do_not_depend_on_the_mesh(kind: str, tiny: Callable[..., RunConf
     assert one["losses"][0] - one["losses"][-1] > 0.5, "it learns, so the losses say something"
     # qkv is [32, 64]: the width is what fsdp splits.
     assert (one["shard"], found["data"]["shard"], found["data and fsdp"]["shard"]) == ([32, 64], [32, 64], [8, 64])
+
+
+def test_one_gradient_whatever_the_rows_are_split_over() -> None:
+    """1 x 8, 2 x 4 and 4 devices x 2; full and block diffusion, each also with crops, annealing and noise."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(GRADIENTS)], capture_output=True, text=True, timeout=600, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len({by_layout["1 x 8"]["loss"] for by_layout in found.values()}) == 4, "four objectives"
+    for name, by_layout in found.items():
+        for layout, one in by_layout.items():
+            assert one["deviation"] < 1e-5, f"{name} on {layout}"
+            assert one["loss"] == pytest.approx(by_layout["1 x 8"]["loss"], rel=1e-6)
 
 
 def test_a_run_of_eight_devices_goes_on_with_one(

@@ -16,7 +16,7 @@ from jaxlm.families import build_model
 from jaxlm.objectives import build_objective
 from jaxlm.training.optimizer import build_optimizer, learning_rate
 from jaxlm.training.sharding import make_mesh, param_shardings, to_devices
-from jaxlm.training.state import abstract_state, initial_state
+from jaxlm.training.state import abstract_state, initial_state, shardings_of
 from jaxlm.training.step import compile_step, gradients
 
 LENGTHS = (16, 16, 3, 3, 16, 1, 2, 0)  # scored tokens of each row: means of micro-batches would be far off
@@ -49,7 +49,9 @@ def test_accumulated_gradients_are_those_of_the_batch(
     key = randomness.key(0, "corruption", 3)
 
     def of(accumulation: int) -> tuple[Any, Any]:
-        return jax.jit(lambda p, b: gradients(objective, p, b, key, accumulation, mesh, shardings))(params, batch)
+        return jax.jit(lambda p, b: gradients(objective, p, b, key, jnp.int32(3), accumulation, mesh, shardings))(
+            params, batch
+        )
 
     whole, means = of(1)
     assert means["loss"] > 1
@@ -66,7 +68,9 @@ def test_each_pair_is_divided_by_its_own_weight_over_the_whole_batch(
     config = tiny()
     _, _, mesh = pieces(config)
 
-    def objective(params: Any, rows: dict[str, jax.Array], key: Any, rows_B: jax.Array, num_rows: int) -> Any:
+    def objective(
+        params: Any, rows: dict[str, jax.Array], key: Any, rows_B: jax.Array, num_rows: int, step: Any
+    ) -> Any:
         x = params["x"] * rows["tokens"][:, 0].astype(jnp.float32)
         scored = rows["loss_mask"][:, 1:].sum(1, dtype=jnp.float32)
         return {"loss": (jnp.sum(x * scored), jnp.sum(scored)), "balance": (jnp.sum(x**2), jnp.float32(x.shape[0]))}
@@ -77,7 +81,7 @@ def test_each_pair_is_divided_by_its_own_weight_over_the_whole_batch(
     expected = (token_R * scored_R).sum() / scored_R.sum() + (2 * 0.5 * token_R**2).mean()
     for accumulation in (1, 2, 4):
         grads, means = jax.jit(
-            lambda p, b, a=accumulation: gradients(objective, p, b, jax.random.key(0), a, mesh, shardings)  # type: ignore[arg-type]
+            lambda p, b, a=accumulation: gradients(objective, p, b, jax.random.key(0), jnp.int32(0), a, mesh, shardings)  # type: ignore[arg-type]
         )(params, batch)
         np.testing.assert_allclose(grads["x"], expected, rtol=1e-6)
         np.testing.assert_allclose(means["balance"], ((0.5 * token_R) ** 2).mean(), rtol=1e-6)
@@ -91,7 +95,9 @@ def test_finding_the_weights_first_costs_no_forward(
     shardings = param_shardings(mesh, model.abstract_params(), model.logical_axes())
 
     def products(accumulation: int) -> int:
-        jitted = jax.jit(lambda p, b: gradients(objective, p, b, jax.random.key(0), accumulation, mesh, shardings))
+        jitted = jax.jit(
+            lambda p, b: gradients(objective, p, b, jax.random.key(0), jnp.int32(0), accumulation, mesh, shardings)
+        )
         return jitted.lower(model.abstract_params(), batch).compile().as_text().count(" dot(")
 
     assert products(2) == products(1) > 0
@@ -122,6 +128,33 @@ def test_ten_steps_are_ten_updates_at_the_scheduled_rates(
         jnp.dtype("int32"),
     }
     assert metrics["grad_norm"].dtype == jnp.float32
+
+
+def test_options_of_the_objective_go_on_where_a_run_was_left(
+    batch: dict[str, jax.Array], tiny: Callable[..., RunConfig]
+) -> None:
+    """Crops, annealing and noise follow the step in the state; nothing else is carried. And each of them is used."""
+    options = {"crop_share": 0.5, "anneal_steps": 6, "mask_noise_std": 0.5, "mask_noise_steps": 5}
+    config = tiny(objective={"kind": "diffusion", **options}, model={"mask_token_id": 300})
+    model, objective, mesh = pieces(config)
+    optimizer = build_optimizer(config)
+    abstract = abstract_state(model, optimizer, mesh)
+    step, _ = compile_step(config, objective, optimizer, mesh, abstract)
+    rows, state = to_devices(mesh, batch), initial_state(model, optimizer, abstract, config.seed)
+    losses, saved = [], None
+    for number in range(6):
+        if number == 3:
+            saved = jax.device_get(state)
+        state, metrics = step(state, rows)
+        losses.append(float(metrics["loss"]))
+    resumed = jax.device_put(saved, shardings_of(abstract))
+    for number in range(3, 6):
+        key = randomness.key(config.seed, "corruption", number)
+        total, weight = objective(resumed["params"], batch, key, jnp.arange(8), 8, number)["loss"]
+        assert float(total / weight) == pytest.approx(losses[number], rel=1e-5)
+        resumed, metrics = step(resumed, rows)
+        assert float(metrics["loss"]) == losses[number]
+    jax.tree.map(np.testing.assert_array_equal, resumed["params"], state["params"])
 
 
 def test_the_state_that_goes_in_is_given_up(batch: dict[str, jax.Array], tiny: Callable[..., RunConfig]) -> None:

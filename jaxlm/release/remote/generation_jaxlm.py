@@ -1,7 +1,8 @@
 """Text from a model: transformers' own loop for the autoregressive one, denoising for the diffusion one.
 
 Both read padding from `attention_mask` only, want it on the left, and never choose the mask token or an id outside the
-tokenizer. Letters in names: B rows, T positions, n positions of a block, V vocabulary.
+tokenizer. Letters in names: B rows, T positions, N positions of the canvas, n those of the present blocks, E entries of
+the plan, V vocabulary.
 """
 
 import copy
@@ -11,7 +12,10 @@ from transformers import GenerationMixin, TemperatureLogitsWarper, TopKLogitsWar
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from .cache_jaxlm import CACHE_NAME, JaxlmCache
+from .schedule_jaxlm import block_by_block, cut, schedule
+from .selection_jaxlm import Selection, masked_again, scores, written
 
+OWN = ("steps", "block_size", "remasking", "threshold", "entropy_bound", "revise_rate")
 SETTINGS = (
     "max_new_tokens",
     "do_sample",
@@ -69,35 +73,6 @@ class JaxlmCausalGenerationMixin(GenerationMixin):
         }
 
 
-def split(total, parts):
-    """`total` in `parts` whole shares as equal as possible, the larger ones first."""
-    return [total // parts + (i < total % parts) for i in range(parts)]
-
-
-def schedule(first, new, steps, block_size, grid):
-    """One row's passes: (start, stop, count), each commits `count` tokens of canvas positions [start, stop).
-
-    The passes are divided evenly over the blocks, from left to right, and the tokens of a block over its passes; the
-    first ones get one more, and no pass commits nothing.
-
-    Args:
-        first: position of the canvas in its row: tokens of the prompt, without pads.
-        new: tokens of the canvas.
-        steps: passes, at least one a block.
-        block_size: blocks counted from the start of the canvas.
-        grid: if not 0, blocks end on multiples of it in the row instead: what a block-causal model was trained on.
-    """
-    if grid:
-        edges = [0, *(edge - first for edge in range((first // grid + 1) * grid, first + new, grid)), new]
-    else:
-        edges = [*range(0, new, block_size), new]
-    blocks = list(zip(edges[:-1], edges[1:], strict=True))
-    if steps < len(blocks):
-        raise ValueError(f"steps is {steps}, allowed: at least the number of blocks, {len(blocks)}")
-    shares = zip(blocks, split(steps, len(blocks)), strict=True)
-    return [(lo, hi, n) for (lo, hi), share in shares for n in split(hi - lo, min(share, hi - lo))]
-
-
 def penalise(logits_BnV, penalty, tokens_BT, counted_BT):
     """The usual repetition penalty: divides the logits above 0 of the counted tokens and multiplies those below."""
     seen_BV = torch.zeros_like(logits_BnV[:, 0]).scatter_add(1, tokens_BT, counted_BT.to(logits_BnV.dtype)) > 0
@@ -106,7 +81,7 @@ def penalise(logits_BnV, penalty, tokens_BT, counted_BT):
 
 
 class JaxlmDiffusionGenerationMixin(GenerationMixin):
-    """Low-confidence remasking (LLaDA, arXiv 2502.09992): the surest tokens are committed first and stay."""
+    """A canvas of masks, of which each pass writes a part; what is written stays, unless `revise` masks it again."""
 
     @torch.no_grad()
     def generate(
@@ -118,20 +93,26 @@ class JaxlmDiffusionGenerationMixin(GenerationMixin):
         attention_mask=None,
         steps=None,
         block_size=None,
+        remasking=None,
+        threshold=None,
+        entropy_bound=None,
+        revise_rate=None,
         **kwargs,
     ):
         """Writes `max_new_tokens` tokens behind each prompt.
 
         The canvas is `max_new_tokens` masks. Each pass reads prompt and canvas, chooses a token for every mask of the
-        present block and commits those it is surest of.
+        present block and writes those that come first in the order of `remasking`.
 
         Args:
             inputs: the prompts, [B, T], padded on the left.
             input_ids: the same under its other name.
             attention_mask: [B, T], 0 at pads; without it every token is text, whatever its id.
-            steps: passes over the canvas; None for one a token.
+            steps: passes over the canvas; None for one a token, or as many as a threshold or a bound takes.
             block_size: positions that are filled together, from left to right; None for the whole canvas, or for the
                 blocks that the model was trained with.
+            remasking, threshold, entropy_bound, revise_rate: see `Selection`. With a threshold or a bound, the rows of
+                a batch may need different numbers of passes.
             generation_config: of transformers, of which SETTINGS are read.
             **kwargs: any of SETTINGS. Without `do_sample`, or at temperature 0, the likeliest token is chosen; an unset
                 `top_k` is 50 when sampling, as in transformers.
@@ -142,49 +123,56 @@ class JaxlmDiffusionGenerationMixin(GenerationMixin):
         """
         unknown = sorted(set(kwargs) - set(SETTINGS))
         if unknown:
-            raise ValueError(f"generate has no {', '.join(unknown)}; it has steps, block_size, {', '.join(SETTINGS)}")
+            raise ValueError(f"generate has no {', '.join(unknown)}; it has {', '.join((*OWN, *SETTINGS))}")
         settings = copy.deepcopy(self.generation_config if generation_config is None else generation_config)
         settings.update(**kwargs)
         ids_BT, real_BT = prompts(inputs, input_ids, attention_mask)
         width, new = ids_BT.shape[1], settings.max_new_tokens
         if new is None:
             raise ValueError("max_new_tokens is missing, allowed: how many tokens to write, at least 1")
-        passes = self._passes(real_BT.sum(1).tolist(), new, steps, block_size)
-        choose, penalty = self._chooser(settings), settings.repetition_penalty or 1.0
-        mask_id, shift = self.config.mask_token_id, int(self.config.shift)
-        forbidden = torch.tensor(self.config.never_generated, dtype=torch.long, device=ids_BT.device)
-
-        row_BT = torch.cat([ids_BT, ids_BT.new_full((len(ids_BT), new), mask_id)], dim=1)
+        selection = Selection(remasking, threshold, entropy_bound, revise_rate)
+        plan = self._plan(real_BT.sum(1).tolist(), new, steps, block_size, selection)
+        row_BT = torch.cat([ids_BT, ids_BT.new_full((len(ids_BT), new), self.config.mask_token_id)], dim=1)
         real_BT = torch.cat([real_BT, real_BT.new_ones(len(ids_BT), new)], dim=1)
+        self._fill(row_BT, real_BT, width, plan, selection, settings)
+        sequences = self._cut(row_BT, width, settings)
+        return GenerateDecoderOnlyOutput(sequences=sequences) if settings.return_dict_in_generate else sequences
+
+    def _fill(self, row_BT, real_BT, width, plan, selection, settings):
+        """Writes `row_BT` from position `width` on. Each row walks through its entries: one a pass, or one a block."""
+        device, shift, (plan_BE4, entries_B) = row_BT.device, int(self.config.shift), plan
+        choose, penalty = self._chooser(settings), settings.repetition_penalty or 1.0
+        forbidden = torch.tensor(self.config.never_generated, dtype=torch.long, device=device)
         # Whether a position is text, told apart from its id: a prompt may hold the mask, and its pads anything.
-        known_BT = real_BT.bool() & (torch.arange(width + new, device=ids_BT.device) < width)
-        for start_B1, stop_B1, count_B1 in passes:
-            lo, hi = int(start_B1[count_B1 > 0].min()), int(stop_B1.max())
-            start_B1, stop_B1, count_B1 = (t.to(ids_BT.device) for t in (start_B1, stop_B1, count_B1))
-            place_n = torch.arange(lo, hi, device=ids_BT.device)
-            columns = slice(width + lo, width + hi)
+        known_BT = real_BT.bool() & (torch.arange(row_BT.shape[1], device=device) < width)
+        entry_B, index_B = torch.zeros_like(entries_B), torch.arange(len(entries_B), device=entries_B.device)
+        while (going_B := entry_B < entries_B).any():
+            entry_B4 = plan_BE4[index_B, entry_B]
+            lo, hi = int(entry_B4[going_B, 0].min()), int(entry_B4[:, 1].max())
+            start_B1, stop_B1, count_B1, revise_B1 = entry_B4.to(device).split(1, dim=1)
+            place_n, columns = torch.arange(lo, hi, device=device), slice(width + lo, width + hi)
             hidden = self.model(row_BT, real_BT).last_hidden_state[:, columns.start - shift : columns.stop - shift]
             logits_BnV = self.lm_head(hidden).float().index_fill(-1, forbidden, -torch.inf)
             if penalty != 1.0:
                 logits_BnV = penalise(logits_BnV, penalty, row_BT, known_BT)
-            token_Bn = choose(logits_BnV)
-            confidence_Bn = logits_BnV.log_softmax(-1).gather(-1, token_Bn[..., None])[..., 0]
-            open_Bn = ~known_BT[:, columns] & (place_n >= start_B1) & (place_n < stop_B1)
-            # Stable, so that of equals the leftmost is committed, on every device.
-            order_Bn = confidence_Bn.masked_fill(~open_Bn, -torch.inf).sort(dim=1, descending=True, stable=True).indices
-            rank_Bn = order_Bn.argsort(dim=1)
-            commit_Bn = open_Bn & (rank_Bn < count_B1)
-            row_BT[:, columns] = torch.where(commit_Bn, token_Bn, row_BT[:, columns])
-            known_BT[:, columns] |= commit_Bn
-            # What is committed stays, so a text is finished once it is written up to its end.
-            written_Bn = known_BT[:, width:].long().cumprod(1).bool()
-            if (written_Bn & self._ends(row_BT[:, width:], settings)).any(1).all():
-                break
-        sequences = self._cut(row_BT, width, settings)
-        return GenerateDecoderOnlyOutput(sequences=sequences) if settings.return_dict_in_generate else sequences
+            choice_Bn = choose(logits_BnV)
+            token_Bn, known_Bn = row_BT[:, columns], known_BT[:, columns]  # views: setting them sets the rows
+            block_Bn = (place_n >= start_B1) & (place_n < stop_B1)
+            open_Bn, old_Bn = block_Bn & ~known_Bn, block_Bn & known_Bn
+            write_Bn = written(selection, scores(selection.rule, logits_BnV, choice_Bn), open_Bn, count_B1 + revise_B1)
+            token_Bn[write_Bn], known_Bn[write_Bn] = choice_Bn[write_Bn], True
+            if selection.rule == "revise":
+                again_Bn = masked_again(logits_BnV, token_Bn, old_Bn, revise_B1)
+                token_Bn[again_Bn], known_Bn[again_Bn] = self.config.mask_token_id, False
+            stays_Bn = block_Bn & ~known_Bn if selection.adaptive else torch.zeros_like(block_Bn)
+            entry_B = entry_B + (going_B & ~stays_Bn.any(1).to(entry_B.device))
+            if selection.rule != "revise":  # a token that may still change ends nothing
+                whole_BN = known_BT[:, width:].long().cumprod(1).bool()
+                ended_B = (whole_BN & self._ends(row_BT[:, width:], settings)).any(1)
+                entry_B = torch.where(ended_B.to(entry_B.device), entries_B, entry_B)
 
-    def _passes(self, lengths, new, steps, block_size):
-        """Of each pass [3, B, 1]: start, stop and count of `schedule` for each row; rows that are done count 0."""
+    def _plan(self, lengths, new, steps, block_size, selection):
+        """The entries of each row, [B, E + 1, 4] with zeros behind the last, and how many they are, [B]; on the CPU."""
         longest, grid = self.config.max_position_embeddings, self.config.attention_block_size
         if max(lengths) + new > longest:
             raise ValueError(
@@ -193,9 +181,18 @@ class JaxlmDiffusionGenerationMixin(GenerationMixin):
         if block_size is not None and (block_size < 1 or (grid and block_size != grid)):
             allowed = f"{grid}, the model's own" if grid else "at least 1"
             raise ValueError(f"block_size is {block_size}, allowed: {allowed}, or None")
-        rows = [schedule(first, new, new if steps is None else steps, block_size or new, grid) for first in lengths]
-        longest = max(map(len, rows))
-        return torch.tensor([row + [(0, 0, 0)] * (longest - len(row)) for row in rows]).permute(1, 2, 0)[..., None]
+        if steps is not None and selection.adaptive:
+            name = "threshold" if selection.threshold is not None else "entropy_bound"
+            raise ValueError(f"steps and {name} are both given, allowed: one of them")
+        # Training lays blocks over the positions at which the logits are read.
+        cuts = [cut(length - int(self.config.shift), new, block_size or new, grid) for length in lengths]
+        if selection.adaptive:
+            rows = [block_by_block(blocks) for blocks in cuts]
+        else:
+            rows = [schedule(blocks, new if steps is None else steps, selection.revise_rate or 0.0) for blocks in cuts]
+        entries = [len(row) for row in rows]
+        padded = [row + [(0, 0, 0, 0)] * (max(entries) + 1 - len(row)) for row in rows]
+        return torch.tensor(padded), torch.tensor(entries)
 
     def _chooser(self, settings):
         """A function from logits [B, n, V] to token ids [B, n]."""

@@ -19,6 +19,10 @@ from .cache_jaxlm import CACHE_NAME, JaxlmCache
 from .configuration_jaxlm import JaxlmConfig
 from .generation_jaxlm import JaxlmCausalGenerationMixin, JaxlmDiffusionGenerationMixin
 
+# From a local directory transformers 4.57 takes along only the files that this one names itself.
+from .schedule_jaxlm import schedule  # noqa: F401
+from .selection_jaxlm import Selection  # noqa: F401
+
 
 @dataclass
 class Reading:
@@ -110,8 +114,7 @@ class JaxlmCanon(nn.Module):
         y_BbC = sum(inputs[:, j : j + length] * weight_kC[j] for j in reversed(range(self.reach + 1)))
         if self.conv.bias is not None:
             y_BbC = y_BbC + self.conv.bias
-        if self.activation:
-            y_BbC = F.silu(y_BbC)
+        y_BbC = F.silu(y_BbC) if self.activation else y_BbC
         return x_BbC + y_BbC if self.residual else y_BbC
 
 
@@ -140,8 +143,7 @@ class JaxlmAttention(nn.Module):
         self.groups = config.num_attention_heads // config.num_key_value_heads
 
     def _heads(self, x_BbD, project, canon, norm, reading):
-        y = project(x_BbD)
-        y = y if canon is None else canon(y, reading)
+        y = project(x_BbD) if canon is None else canon(project(x_BbD), reading)
         y_BNbH = y.unflatten(-1, (-1, self.width)).transpose(1, 2)
         return y_BNbH if norm is None else norm(y_BNbH)
 
@@ -237,8 +239,7 @@ class JaxlmModel(JaxlmPreTrainedModel):
         `cache` and `past_key_values` are two names of one thing, a JaxlmCache; `use_cache=True` makes a new one.
         """
         cache = past_key_values if cache is None else cache
-        if cache is None and use_cache:
-            cache = JaxlmCache()
+        cache = JaxlmCache() if cache is None and use_cache else cache
         if cache is not None and not isinstance(cache, JaxlmCache):
             raise ValueError(f"the cache is a {type(cache).__name__}, use_cache=True makes the JaxlmCache it must be")
         if cache is not None and self.config.attention_block_size != 1:
@@ -294,6 +295,5 @@ class JaxlmForMaskedDiffusion(JaxlmLanguageModel, JaxlmDiffusionGenerationMixin)
 
     def forward(self, input_ids, attention_mask=None, return_dict=True):
         """Logits [B, T, V] of a canvas in which `config.mask_token_id` stands for what is not known."""
-        logits = self.lm_head(self.model(input_ids, attention_mask).last_hidden_state)
-        out = CausalLMOutputWithPast(logits=logits)
+        out = CausalLMOutputWithPast(logits=self.lm_head(self.model(input_ids, attention_mask).last_hidden_state))
         return out if return_dict else out.to_tuple()
