@@ -13,6 +13,7 @@ COMMANDS = {
     "prepare_data": "text to fixed windows on disk",
     "train": "train a model, or go on training it",
     "convert": "autoregressive model to diffusion model",
+    "merge": "the best checkpoints of a run as one model",
     "evaluate": "validation loss, bits per byte, baselines",
     "generate": "text from a model",
     "export": "a Hugging Face directory",

@@ -77,7 +77,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW with a warmup and a cosine. The values nobody published are jaxlm's convention (README)."""
+    """AdamW with a warmup and one of three schedules. The values nobody published are jaxlm's convention (README)."""
 
     beta1: float = option(0.9, "decay of the first moment", minimum=0)
     beta2: float = option(0.95, "decay of the second moment", minimum=0)
@@ -86,30 +86,74 @@ class OptimizerConfig:
     clip_norm: float = option(1.0, "largest global gradient norm; 0: no clipping", minimum=0)
     warmup_share: float = option(0.02, "share of the steps in which the rate rises from 0", minimum=0)
     final_share: float = option(0.1, "the last rate as a share of the peak", minimum=0)
-    schedule: str = option("cosine", "shape after the warmup", allowed=("cosine", "constant"))
+    schedule: str = option(
+        "cosine",
+        "after the warmup; wsd: stable, then a linear decay at the end",
+        allowed=("cosine", "constant", "wsd"),
+    )
+    decay_share: float = option(0.1, "wsd: share of the steps in which the rate falls", minimum=0)
 
     def __post_init__(self) -> None:
         for name in ("beta1", "beta2", "warmup_share"):
             require(getattr(self, name) < 1, f"optimizer.{name} is {getattr(self, name)}, allowed: below 1")
+        if self.schedule == "wsd":
+            require(
+                self.warmup_share + self.decay_share <= 1,
+                f"optimizer.warmup_share + optimizer.decay_share is {self.warmup_share + self.decay_share}, "
+                "allowed: at most 1",
+            )
+        else:
+            usual = type(self).decay_share
+            require(
+                self.decay_share == usual,
+                f"optimizer.decay_share is {self.decay_share}, allowed: {usual}, its default, unless "
+                "optimizer.schedule is 'wsd'",
+            )
 
 
 @dataclass(frozen=True)
 class ConvertConfig:
-    """The block-size schedule from autoregression to diffusion (LLaDA2.0): warmup by `block_sizes`, then stable."""
+    """The block-size schedule from autoregression to diffusion (LLaDA2.0): warmup by `block_sizes`, then stable, decay.
 
-    block_sizes: tuple[int, ...] = option((1, 4, 32, 64), "blocks of the warmup phases, in equal shares", minimum=1)
+    Warmup and decay are shares of the steps, or numbers of tokens cut to whole steps; a share is left at its default
+    where tokens are given.
+    """
+
+    block_sizes: tuple[int, ...] = option((1, 4, 32, 64), "blocks of the warmup phases", minimum=1)
     warmup_share: float = option(0.4, "share of the steps spent on block_sizes", minimum=0)
+    warmup_tokens: int | None = option(None, "tokens spent on block_sizes; none: warmup_share decides", minimum=1)
+    warmup_parts: tuple[float, ...] = option((), "relative lengths of the warmup phases; empty: equal", minimum=0)
     decay_block_sizes: tuple[int, ...] = option((), "blocks of the decay phases after the stable one", minimum=1)
     decay_share: float = option(0.0, "share of the steps spent on decay_block_sizes", minimum=0)
+    decay_tokens: int | None = option(None, "tokens spent on decay_block_sizes; none: decay_share decides", minimum=1)
+    decay_parts: tuple[float, ...] = option((), "relative lengths of the decay phases; empty: equal", minimum=0)
 
     def __post_init__(self) -> None:
+        for group, block_sizes in (("warmup", self.block_sizes), ("decay", self.decay_block_sizes)):
+            share, tokens = getattr(self, f"{group}_share"), getattr(self, f"{group}_tokens")
+            usual = getattr(type(self), f"{group}_share")
+            require(
+                tokens is None or share == usual,
+                f"convert.{group}_tokens is {tokens} and convert.{group}_share {share}, allowed: one of them "
+                f"(the share at its default, {usual})",
+            )
+            parts = getattr(self, f"{group}_parts")
+            require(
+                not parts or (len(parts) == len(block_sizes) and min(parts) > 0),
+                f"convert.{group}_parts is {parts}, allowed: a number above 0 for each of {len(block_sizes)} blocks, "
+                "or nothing",
+            )
         require(
-            self.warmup_share + self.decay_share <= 1,
-            f"convert.warmup_share + convert.decay_share is {self.warmup_share + self.decay_share}, allowed: at most 1",
+            bool(self.block_sizes) or self.warmup_tokens is None,
+            f"convert.warmup_tokens is {self.warmup_tokens}, allowed: none without convert.block_sizes",
         )
+        shares = self.decay_share + (self.warmup_share if self.warmup_tokens is None else 0)
+        require(shares <= 1, f"convert.warmup_share + convert.decay_share is {shares}, allowed: at most 1")
+        decays = self.decay_share > 0 or self.decay_tokens is not None
         require(
-            bool(self.decay_block_sizes) == (self.decay_share > 0),
-            f"convert.decay_share is {self.decay_share}, allowed: above 0 with convert.decay_block_sizes, else 0",
+            bool(self.decay_block_sizes) == decays,
+            f"convert.decay_share is {self.decay_share} and convert.decay_tokens {self.decay_tokens}, allowed: one "
+            "above 0 with convert.decay_block_sizes, else 0 and none",
         )
 
 

@@ -19,7 +19,7 @@ from jaxlm.families import Model, build_model
 from jaxlm.generation import Decoded, Sampling, Selection, autoregressive, diffusion, template
 from jaxlm.layers.structure import Structure
 from jaxlm.training import checkpoint, workdir
-from jaxlm.training.schedule import phase_at, phases
+from jaxlm.training.schedule import phase_at, phases_of
 
 MODES = ("ar", "diffusion")
 
@@ -90,10 +90,8 @@ class Trained:
     @property
     def structure(self) -> Structure:
         """Who sees whom when this model reads a clean text: in a conversion, as in the phase of the checkpoint."""
-        if self.kind == "convert":
-            schedule = phases(self.config.convert, self.config.train.num_steps)
-            return Structure(phase_at(schedule, max(self.step, 1) - 1).block_size)
-        return Structure(self.config.objective.block_size or 0)
+        schedule = phases_of(self.config, self.kind)
+        return Structure(phase_at(schedule, max(self.step, 1) - 1).block_size)
 
     def logits(self, token_ids: Sequence[Sequence[int]] | np.ndarray | jax.Array) -> jax.Array:
         """Int [B, T] to fp32 [B, T, V], in the reading that the model was trained for."""

@@ -43,7 +43,31 @@ from jaxlm.fields import ConfigError
             "objective.mask_noise_std is 0.1 with objective.mask_noise_steps = 0, allowed: both above 0, or both 0",
         ),
         ("convert", {"warmup_share": 0.9, "decay_share": 0.2}, "convert.warmup_share"),
-        ("convert", {"decay_share": 0.2}, "convert.decay_share is 0.2, allowed: above 0 with"),
+        (
+            "convert",
+            {"decay_share": 0.2},
+            "convert.decay_share is 0.2 and convert.decay_tokens None, allowed: one above 0",
+        ),
+        ("convert", {"decay_tokens": 9}, "convert.decay_share is 0.0 and convert.decay_tokens 9, allowed: one above 0"),
+        ("convert", {"decay_block_sizes": (8,)}, "convert.decay_share is 0.0 and convert.decay_tokens None"),
+        (
+            "convert",
+            {"warmup_tokens": 9, "warmup_share": 0.2},
+            "convert.warmup_tokens is 9 and convert.warmup_share 0.2",
+        ),
+        ("convert", {"warmup_tokens": 9, "block_sizes": ()}, "convert.warmup_tokens is 9, allowed: none without"),
+        ("convert", {"warmup_parts": (1, 2)}, "convert.warmup_parts is (1.0, 2.0), allowed: a number above 0 for each"),
+        (
+            "convert",
+            {"warmup_parts": (1, 2, 3, 0)},
+            "convert.warmup_parts is (1.0, 2.0, 3.0, 0.0), allowed: a number above",
+        ),
+        ("optimizer", {"decay_share": 0.2}, "optimizer.decay_share is 0.2, allowed: 0.1, its default, unless"),
+        (
+            "optimizer",
+            {"schedule": "wsd", "warmup_share": 0.5, "decay_share": 0.6},
+            "optimizer.warmup_share + optimizer.decay_share is 1.1, allowed: at most 1",
+        ),
         ("execution", {"dtype": "float16"}, "execution.dtype is 'float16', allowed: 'bfloat16', 'float32'"),
     ],
 )

@@ -16,6 +16,7 @@ from jaxlm.errors import UserError
 from jaxlm.families import build_model, resolve
 from jaxlm.families.registry import FAMILIES, family
 from jaxlm.training import flops
+from jaxlm.training.schedule import phases_of
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.py"))
@@ -23,6 +24,7 @@ FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob(
 # What follows the colon, and the parameters that it stands for; None: the file alone.
 STUDY: dict[str, dict[str | None, int]] = {
     "configs/dhara.py": {None: 71_344_512},
+    "configs/dhara_block.py": {None: 71_344_512},
     "configs/dllm.py": {None: 71_246_208},
     "configs/dllm_canon.py": {None: 71_344_512},
     "configs/gemma3.py": {None: 71_273_856},
@@ -56,6 +58,7 @@ STUDY: dict[str, dict[str | None, int]] = {
 }
 POCKET: dict[str, dict[str | None, int]] = {
     "configs/pocket/dhara.py": {None: 2_391_744},
+    "configs/pocket/dhara_block.py": {None: 2_391_744},
     "configs/pocket/family.py": {
         None: 2_385_600,
         "gpt2": 2_640_000,
@@ -81,6 +84,7 @@ COUNTS = {
     for argument, total in sizes.items()
 }
 SPECS = [*COUNTS, *DATA]
+CONVERSIONS = {"dhara": 100_000_000, "dhara_block": 125_000_000}  # of one family, and their tokens
 A40, MFU = 149.7e12, 0.3
 
 
@@ -115,7 +119,7 @@ def test_every_file_is_tested() -> None:
 
 
 def test_every_family_has_its_file_and_its_pocket_version() -> None:
-    assert {f"configs/{name}.py" for name in FAMILIES} == set(STUDY)
+    assert {f"configs/{name}.py" for name in {*FAMILIES, *CONVERSIONS}} == set(STUDY)
     assert FAMILIES.keys() == {name for name in POCKET["configs/pocket/family.py"] if name}
 
 
@@ -148,7 +152,7 @@ def test_a_leaf_that_is_overridden_changes_no_other(spec: str) -> None:
 def test_it_is_of_its_family_and_has_the_parameters_that_its_docstring_names(spec: str) -> None:
     config = config_of(spec)
     stem, argument = Path(spec.partition(":")[0]).stem, spec.partition(":")[2]
-    assert config.model.family == (argument or "llama3" if stem == "family" else stem)
+    assert config.model.family == (argument or "llama3" if stem == "family" else stem.removesuffix("_block"))
     assert size_of(spec)["total"] == COUNTS[spec]
     assert f"{COUNTS[spec]:,}" in docstring(spec)
     assert (config.objective.kind == "diffusion") == family(config.model.family).diffusion
@@ -160,12 +164,30 @@ def test_a_study_config_names_its_cost_and_trains_as_the_study_did(spec: str) ->
     cost = per_token["with_causal_attention" if config.objective.kind == "causal" else "with_attention"]
     assert f"{cost / 1e6:,.2f}" in docstring(spec)
     assert config.train.batch_tokens == 122_880 and config.optimizer == config_of("configs/llama3.py").optimizer
-    if spec == "configs/dhara.py":  # a conversion: a tenth of the tokens, and every token twice in the block phases
-        assert config.train.total_tokens == 100_000_000
+    if (stem := Path(spec).stem) in CONVERSIONS:  # every token twice in the block phases
+        assert config.train.total_tokens == CONVERSIONS[stem]
         return
     assert (config.train.total_tokens, config.train.learning_rate) == (1_000_000_000, 5e-4)
     hours = config.train.total_tokens * cost / (MFU * A40) / 3600
     assert f" {hours:.1f}" in docstring(spec)
+
+
+def test_a_conversion_for_block_decoding_is_the_plain_one_with_a_decay_to_blocks_of_32() -> None:
+    for folder in ("configs", "configs/pocket"):
+        plain, block = (config_of(f"{folder}/{name}.py") for name in CONVERSIONS)
+        ways = {"total_tokens", "batch_tokens", "eval_every", "eval_windows", "save_every", "keep"}
+        different = {name.partition(" ")[0].rpartition(".")[::2] for name in fields.differences(plain, block)}
+        assert {section for section, _ in different} == {"convert", "train"}
+        assert {name for section, name in different if section == "train"} <= ways
+        before, after = phases_of(plain, "convert"), phases_of(block, "convert")
+        assert after[-1].block_size == 32
+        assert [phase.block_size for phase in after[: len(before)]] == [phase.block_size for phase in before]
+        for one, other in zip(before, after, strict=False):
+            assert abs((one.stop - one.start) - (other.stop - other.start)) <= 1
+        # The last phase has three checkpoints with their validations, for `merge`.
+        train, last = block.train, after[-1]
+        saved = [n for n in range(last.start + 1, last.stop + 1) if n % train.save_every == 0 or n == last.stop]
+        assert train.keep == 3 <= len(saved) and train.eval_every == train.save_every
 
 
 def test_experts_count_where_they_work() -> None:

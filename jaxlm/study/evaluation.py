@@ -26,7 +26,7 @@ from jaxlm.progress import Progress
 from jaxlm.trained import load
 from jaxlm.training import workdir
 from jaxlm.training.fingerprints import params_sha256
-from jaxlm.training.schedule import phases
+from jaxlm.training.schedule import phases_of
 
 FORWARD_TOKENS = 4096  # of one forward, where the batch size is left open
 DIFFUSION_DRAWS = 4
@@ -113,10 +113,8 @@ def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
 
 def block_sizes(config: RunConfig, kind: str) -> list[int]:
     """The block sizes that a run is evaluated at: its own; after a conversion that of the last phase and the window."""
-    if kind != "convert":
-        return [config.objective.block_size or 0]
-    last = phases(config.convert, config.train.num_steps)[-1].block_size
-    return list(dict.fromkeys([last, record.WHOLE_WINDOW]))
+    last = phases_of(config, kind)[-1].block_size
+    return list(dict.fromkeys([last, record.WHOLE_WINDOW])) if kind == "convert" else [last]
 
 
 def _draws(config: RunConfig, draws: int) -> int:

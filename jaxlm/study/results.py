@@ -47,7 +47,7 @@ class Run:
     @property
     def phases(self) -> Sequence[Phase]:
         """The block-size phases of a conversion; none for another run."""
-        return phases(self.config.convert, self.config.train.num_steps) if self.kind == "convert" else ()
+        return phases(self.config.convert, self.config.train) if self.kind == "convert" else ()
 
     def tokens_at(self, step: int) -> int:
         """Tokens trained on after `step` optimizer steps of this run."""

@@ -18,7 +18,7 @@ from jaxlm.data.windows import read_fingerprint
 from jaxlm.errors import Interrupted
 from jaxlm.evaluation.likelihood import Likelihood
 from jaxlm.progress import Progress
-from jaxlm.training import checkpoint, workdir
+from jaxlm.training import checkpoint, schedule, workdir
 from jaxlm.training.flops import parameter_counts, peak_flops, training_flops
 from jaxlm.training.interrupt import StopRequest, stop_request
 from jaxlm.training.metrics import Meter, MetricsWriter, open_sinks
@@ -92,6 +92,8 @@ def train(
             Progress(train.num_steps, kind, initial=start, rate_unit="tok", per_unit=train.batch_tokens)
         )
         progress.message(describe(run))
+        if kind == "convert":
+            progress.message(schedule.describe(run.phases, train.batch_tokens))
         if run.config.model.vocab_size != config.model.vocab_size:
             progress.message(
                 f"the vocabulary grew from {config.model.vocab_size:,} to {run.config.model.vocab_size:,} rows, for "

@@ -1,4 +1,4 @@
-"""AdamW: clipping, fp32 moments, decay of matrices chosen by their names, warmup and cosine."""
+"""AdamW: clipping, fp32 moments, decay of matrices chosen by their names, warmup and schedule."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def learning_rate(config: RunConfig, step: Any, xp: Any = np) -> Any:
     """The rate of the update that follows `step` updates; `xp` is numpy on the host, jax.numpy inside a jitted step.
 
     It rises linearly over `warmup_share` of the steps, so that the first update is not lost to a rate of 0, reaches
-    the peak with the last of them, and ends at exactly `final_share` of the peak with the last update of the schedule.
+    the peak with the last of them, and ends at exactly `final_share` of the peak with the last update of the schedule:
+    along a cosine, or after a stable phase along a line over the last `decay_share` of the steps (wsd: warmup, stable,
+    decay; MiniCPM, arXiv 2404.06395). A constant rate stays at the peak.
     """
     optimizer, peak, num_steps = config.optimizer, config.train.learning_rate, config.train.num_steps
     warmup = math.floor(optimizer.warmup_share * num_steps)
@@ -55,6 +57,9 @@ def learning_rate(config: RunConfig, step: Any, xp: Any = np) -> Any:
     if optimizer.schedule == "cosine":
         progress = xp.clip((update - warmup) / max(num_steps - warmup, 1), 0.0, 1.0)
         share = optimizer.final_share + (1 - optimizer.final_share) * 0.5 * (1 + xp.cos(math.pi * progress))
+    elif optimizer.schedule == "wsd":
+        decay = math.floor(optimizer.decay_share * num_steps)
+        share = 1 - (1 - optimizer.final_share) * xp.clip((update - (num_steps - decay)) / max(decay, 1), 0.0, 1.0)
     else:
         share = 1.0
     return peak * xp.where(update <= warmup, update / max(warmup, 1), share)

@@ -26,7 +26,7 @@ from jaxlm.objectives import Objective, build_objective
 from jaxlm.training import metrics, sharding
 from jaxlm.training.flops import parameter_counts
 from jaxlm.training.optimizer import build_optimizer
-from jaxlm.training.schedule import Phase, phase_at, phases
+from jaxlm.training.schedule import Phase, phase_at, phases_of
 from jaxlm.training.source import Source, load, refuse_other_model
 from jaxlm.training.state import State, abstract_state, initial_state, shardings_of
 from jaxlm.training.vocabulary import grown
@@ -51,10 +51,7 @@ class Run:
     @functools.cached_property
     def phases(self) -> list[Phase]:
         """The block-size phases of a conversion; a plain run is one phase with the objective's own block size."""
-        num_steps = self.config.train.num_steps
-        if self.kind == "convert":
-            return phases(self.config.convert, num_steps)
-        return [Phase(0, num_steps, self.config.objective.block_size or 0)]
+        return phases_of(self.config, self.kind)
 
     def objective(self, block_size: int) -> Objective:
         """The objective of a phase."""

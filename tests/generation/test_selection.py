@@ -1,7 +1,6 @@
 """Each rule against a plain loop over one row, one pass, one position at a time."""
 
 import functools
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -120,9 +119,8 @@ def test_a_row_gives_the_same_alone_and_in_a_batch(model, params, selection) -> 
     together = fill(model, params, PROMPTS, selection, block_size=5, shift=True)
     for row in (0,) if selection.rule == "random" else (0, 2):  # rows draw by their number
         alone = fill(model, params, [PROMPTS[row]], selection, block_size=5, shift=True)[0]
-        assert replace(together[row], seconds=0, seconds_to_first_token=0) == (
-            replace(alone, seconds=0, seconds_to_first_token=0)
-        )
+        for name in ("token_ids", "committed_at", "passes", "changed_share"):
+            assert getattr(together[row], name) == getattr(alone, name), name
     for out in together:
         assert max(out.token_ids) < TOKENIZER
         assert min(out.committed_at) >= 0

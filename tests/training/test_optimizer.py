@@ -62,8 +62,20 @@ def test_the_rate_rises_peaks_and_ends_where_it_should(tiny: Callable[..., RunCo
     assert {float(learning_rate(constant, step)) for step in range(20)} == {0.5}
 
 
-def test_the_rate_in_the_step_is_the_one_on_the_host(tiny: Callable[..., RunConfig]) -> None:
-    config = tiny()
+def test_warmup_stable_decay_is_three_straight_lines(tiny: Callable[..., RunConfig]) -> None:
+    wsd = {"schedule": "wsd", "warmup_share": 0.1, "decay_share": 0.25, "final_share": 0.2}
+    config = tiny(train={"total_tokens": 40 * 128, "learning_rate": 0.5}, optimizer=wsd)
+    rates = [float(learning_rate(config, step)) for step in range(40)]
+    rise = [0.5 * n / 4 for n in range(1, 5)]
+    fall = [0.5 * (1 - 0.8 * n / 10) for n in range(1, 11)]  # the tenth update of ten is the last, at a fifth
+    assert rates == pytest.approx(rise + 26 * [0.5] + fall)
+    never = tiny(train={"learning_rate": 0.5}, optimizer={**wsd, "warmup_share": 0.0, "decay_share": 0.0})
+    assert {float(learning_rate(never, step)) for step in range(20)} == {0.5}
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant", "wsd"])
+def test_the_rate_in_the_step_is_the_one_on_the_host(schedule: str, tiny: Callable[..., RunConfig]) -> None:
+    config = tiny(optimizer={"schedule": schedule})
     steps = np.arange(20)
     inside = jax.jit(lambda step: learning_rate(config, step, jnp))(steps)
     np.testing.assert_allclose(inside, learning_rate(config, steps), rtol=1e-5)

@@ -109,6 +109,43 @@ def test_stopped_and_resumed_is_bitwise_uninterrupted(
         assert [line["block_size"] for line in lines(run) if "eval" not in line] == [1, 1, 4, 4] + 8 * [0]
 
 
+def test_a_conversion_that_stops_around_its_phase_boundaries_is_bitwise_uninterrupted(
+    tiny: Callable[..., RunConfig], straight: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "source" not in straight:
+        straight["source"] = straight["root"] / "source"
+        loop.train(tiny(train={"total_tokens": 2 * 128}), straight["source"], kind="train")
+
+    def convert(directory: Path, stop_at: int) -> None:
+        config = tiny(
+            train={"total_tokens": 10 * 128 + 1, "save_every": 4, "stop_at": stop_at},
+            objective={"kind": "diffusion"},
+            convert={
+                "block_sizes": (1, 4),
+                "warmup_tokens": 3 * 128,
+                "warmup_parts": (2, 1),
+                "decay_block_sizes": (8, 4),
+                "decay_share": 0.5,
+            },
+            optimizer={"schedule": "wsd", "decay_share": 0.5},
+        )
+        loop.train(config, directory, kind="convert", init_from=str(straight["source"]))
+
+    convert(tmp_path / "straight", 0)
+    # At the first boundary, at the start of the decay, and within it.
+    for stop_at in (2, 5, 6, 0):
+        convert(tmp_path / "run", stop_at)
+        assert final(tmp_path / "run")[1] == (stop_at or 10)
+    assert final(tmp_path / "run") == final(tmp_path / "straight")
+    assert lines(tmp_path / "run") == lines(tmp_path / "straight"), "rates and losses the same"
+    assert [line["block_size"] for line in lines(tmp_path / "run")] == [1, 1, 4, 0, 0, 8, 8, 4, 4, 4]
+    phases = (
+        "phases: block 1, 2 steps (256 tokens); block 4, 1 steps (128 tokens); whole window, 2 steps (256 tokens); "
+        "block 8, 2 steps (256 tokens); block 4, 3 steps (384 tokens)"
+    )
+    assert capsys.readouterr().err.count(phases) == 5, "said at each start"
+
+
 def test_after_a_hard_kill_the_steps_since_the_checkpoint_are_made_again(
     tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
