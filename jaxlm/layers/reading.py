@@ -40,8 +40,8 @@ class Reading:
       length_B: accepted positions in the cache, int32 [B]; None in the whole form.
       num_new_B: how many of the new positions are real, int32 [B]; None in the whole form.
       cache: this block's caches by mixer name; `mix` replaces them by what `extend` proposes.
-      allowed_TT: what each position sees at most, within the structure, bool [T, T], query by key, where that is drawn at
-        random; else None. Only attention in the whole form reads it.
+      allowed_TT: what each position sees at most, within the structure, bool [T, T], query by key, where that is drawn
+        at random; else None. Only attention in the whole form reads it.
       noted_B: losses of the rows that this block has beside the model's own, fp32 [B] by name.
     """
 

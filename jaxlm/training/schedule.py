@@ -77,11 +77,13 @@ def phase_at(all_phases: Sequence[Phase], step: int) -> Phase:
 
 
 def describe(all_phases: Sequence[Phase], batch_tokens: int) -> str:
-    """One line: block size, steps and their tokens, of each phase."""
+    """One line: block size, steps and tokens of each phase."""
     texts = []
     for phase in all_phases:
         steps = phase.stop - phase.start
-        texts.append(f"{block_label(phase.block_size)}, {steps:,} x {batch_tokens:,} tokens")
+        texts.append(
+            f"{block_label(phase.block_size)}, {steps:,} step{'s' * (steps > 1)} ({steps * batch_tokens:,} tokens)"
+        )
     return f"phases: {'; '.join(texts)}"
 
 

@@ -140,7 +140,7 @@ def test_a_conversion_that_stops_around_its_phase_boundaries_is_bitwise_uninterr
     assert lines(tmp_path / "run") == lines(tmp_path / "straight"), "rates and losses the same"
     assert [line["block_size"] for line in lines(tmp_path / "run")] == [1, 1, 4, 0, 0, 8, 8, 4, 4, 4]
     phases = (
-        "phases: block 1, 2 steps (256 tokens); block 4, 1 steps (128 tokens); whole window, 2 steps (256 tokens); "
+        "phases: block 1, 2 steps (256 tokens); block 4, 1 step (128 tokens); whole window, 2 steps (256 tokens); "
         "block 8, 2 steps (256 tokens); block 4, 3 steps (384 tokens)"
     )
     assert capsys.readouterr().err.count(phases) == 5, "said at each start"
