@@ -15,7 +15,7 @@ import numpy as np
 from jaxlm import randomness
 from jaxlm.errors import UserError
 from jaxlm.families import Model
-from jaxlm.generation.result import Decoded, Timeline, bucket, check_lengths, num_bytes, pad_right
+from jaxlm.generation.result import Decoded, Timeline, bucket, check_lengths, num_bytes, pad_right, round_up
 from jaxlm.generation.sampling import Sampling, draw, mark, penalise, restrict
 from jaxlm.layers.structure import Structure
 
@@ -51,7 +51,7 @@ def decode(
         model=model, sampling=sampling, tokenizer_size=tokenizer_size, mask_token_id=mask_token_id
     )
     keys_B = jax.vmap(lambda row: randomness.key(seed, "sampling", row))(jnp.arange(len(prompts)))
-    timeline, size = Timeline(), max(width, bucket(int(lengths_B.max()) + max_new_tokens))
+    timeline, size = Timeline(), max(width, round_up(int(lengths_B.max()) + max_new_tokens, 32))
     read = (params, pad_right(prompts, width), lengths_B, keys_B)
     state = timeline.run(_prefill, *read, passes=1, size=size, **static)
     first = timeline.seconds

@@ -19,7 +19,7 @@ from jaxlm import randomness
 from jaxlm.errors import UserError
 from jaxlm.families import Model
 from jaxlm.generation.denoiser import Arrays, Denoiser
-from jaxlm.generation.result import Decoded, Timeline, bucket, check_lengths, num_bytes, pad_right
+from jaxlm.generation.result import Decoded, Timeline, check_lengths, num_bytes, pad_right, round_up
 from jaxlm.generation.sampling import Sampling
 from jaxlm.generation.schedule import Round, block_by_block, plan, rounds
 from jaxlm.generation.selection import Selection
@@ -85,7 +85,7 @@ def decode(
     read_at = [[at - shift for at in positions] for positions in canvases]
     blocks = _planned(selection, read_at, steps, block_size, trained_block_size)
     lengths_B = np.array([len(row) for row in rows], np.int32)
-    width = -(-int(lengths_B.max()) // _ROUND) * _ROUND
+    width = round_up(int(lengths_B.max()), _ROUND)
     at_BN = np.full((len(rows), max(map(len, canvases))), width, np.int32)  # what lies outside is neither read nor set
     for at_N, positions in zip(at_BN, canvases, strict=True):
         at_N[: len(positions)] = positions
@@ -151,10 +151,11 @@ def _fill(
     if cache == "block":
         begins = [begin_B // grid * grid for begin_B in begins]
         windows = [grid] * len(blocks)
-        kept = denoiser.model.init_cache(B, -(-S // grid) * grid)
+        kept = denoiser.model.init_cache(B, round_up(S, grid))
     if cache == "prefix":
         pairs = zip(blocks, begins, strict=True)
-        windows = [bucket(int(np.where(block.stop > 0, lengths_B - begin_B, 0).max())) for block, begin_B in pairs]
+        longest = [int(np.where(block.stop > 0, lengths_B - begin_B, 0).max()) for block, begin_B in pairs]
+        windows = [round_up(size, _ROUND) for size in longest]
         room = max(S, *(int(begin_B.max()) + size for begin_B, size in zip(begins, windows, strict=True)))
     state, stores_B, stored_B = denoiser.start(rows), np.zeros(B, np.int32), np.zeros(B, np.int32)
     for block, begin_B, window in zip(blocks, begins, windows, strict=True):

@@ -69,6 +69,11 @@ def pad_right(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     return out
 
 
+def round_up(size: int, multiple: int) -> int:
+    """The next multiple: what is attended to costs time, so where that counts, lengths are compiled in small steps."""
+    return -(-size // multiple) * multiple
+
+
 def bucket(size: int, least: int = 16) -> int:
     """The next power of two, so that few lengths are compiled."""
     return max(least, 1 << (size - 1).bit_length())
