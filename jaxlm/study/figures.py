@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib import rc_context
@@ -13,11 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from jaxlm.study.conversion_cost import Comparison, validation_curve
 from jaxlm.study.results import Run, block_label
 
 # Okabe and Ito's palette: distinguishable with every kind of colour vision, and in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 BASELINE = "#A6A6A6"
+PANELS_A_ROW = 4
+T = TypeVar("T")
 STYLE = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -33,21 +38,23 @@ STYLE = {
 }
 
 
-def new_figure(width: float, height: float, columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure of `columns` panels, in inches, and its panels."""
+def new_figure(
+    width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `rows` x `columns` panels, in inches, and its panels."""
     # Drawn without pyplot: no window system is asked for, and no global state is left behind.
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(1, columns, squeeze=False, **options)[0])
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def _in_style(draw: Callable[[Sequence[Run]], Figure]) -> Callable[[Sequence[Run], Path], None]:
-    """A function of (runs, path) that draws in the report's style and saves."""
+def _in_style(draw: Callable[[Sequence[T]], Figure]) -> Callable[[Sequence[T], Path], None]:
+    """A function of (what is shown, path) that draws in the report's style and saves."""
 
     @functools.wraps(draw)
-    def drawn(runs: Sequence[Run], path: Path) -> None:
+    def drawn(shown: Sequence[T], path: Path) -> None:
         with rc_context(STYLE):  # type: ignore[arg-type]
-            draw(runs).savefig(path)
+            draw(shown).savefig(path)
 
     return drawn
 
@@ -63,10 +70,15 @@ def _running_mean(y: np.ndarray, width: int) -> np.ndarray:
 @_in_style
 def loss(runs: Sequence[Run]) -> Figure:
     """Loss over training tokens, a panel a run, with validation, conversion phases and the token-frequency level."""
-    figure, axes = new_figure(max(5.0, 4.6 * len(runs)), 3.9, len(runs), sharey=True)
-    for ax, run, colour in zip(axes, runs, COLOURS, strict=False):
+    columns = min(len(runs), PANELS_A_ROW)
+    rows = -(-len(runs) // columns)
+    figure, axes = new_figure(max(5.0, 4.6 * columns), 3.9 * rows, columns, rows, sharey=True)
+    for ax, run, colour in zip(axes, runs, itertools.cycle(COLOURS), strict=False):
         _loss_panel(ax, run, colour)
-    axes[0].set_ylabel("loss (nats per token)")
+    for ax in axes[len(runs) :]:
+        ax.set_visible(False)
+    for ax in axes[::columns]:
+        ax.set_ylabel("loss (nats per token)")
     return figure
 
 
@@ -103,7 +115,7 @@ def _loss_panel(ax: Axes, run: Run, colour: str) -> None:
 def bits_per_byte(runs: Sequence[Run]) -> Figure:
     """Bits per byte on the validation text, models beside compressors and token frequencies, the best on top."""
     bars: list[tuple[str, float, float, str, bool]] = []
-    for run, colour in zip(runs, COLOURS, strict=False):
+    for run, colour in zip(runs, itertools.cycle(COLOURS), strict=False):
         if run.evaluation is not None and run.evaluation["bits_per_byte"] is not None:
             error = run.evaluation["bits_per_byte_stderr"] or 0.0
             bars.append((run.name, run.evaluation["bits_per_byte"], error, colour, run.evaluation["is_bound"]))
@@ -135,7 +147,7 @@ def speed(runs: Sequence[Run]) -> Figure:
         ("tokens per pass", "tokens_per_pass", 1.0),
         ("first token after (ms)", "seconds_to_first_token", 1e3),
     )
-    shown = [(run, colour) for run, colour in zip(runs, COLOURS, strict=False) if run.generations]
+    shown = [(run, colour) for run, colour in zip(runs, itertools.cycle(COLOURS), strict=False) if run.generations]
     figure, axes = new_figure(9.2, 1.2 + 0.5 * len(shown), len(panels), sharey=True)
     for ax, (title, key, scale) in zip(axes, panels, strict=True):
         top = 0.0
@@ -152,3 +164,38 @@ def speed(runs: Sequence[Run]) -> Figure:
     axes[0].set_yticks(range(len(shown)), [run.name for run, _ in shown])
     axes[0].invert_yaxis()
     return figure
+
+
+@_in_style
+def conversion(comparisons: Sequence[Comparison]) -> Figure:
+    """Validation ELBO over tokens of diffusion: conversions, and from scratch; thin a seed, thick their mean."""
+    figure, (ax,) = new_figure(7.4, 4.4)
+    curves = {
+        "conversion (last block size)": [validation_curve(c.conversion) for c in comparisons],
+        "from scratch, same tokens": [validation_curve(c.same_budget) for c in comparisons if c.same_budget],
+        "from scratch, longest": [validation_curve(c.longest) for c in comparisons if c.longest],
+    }
+    for (label, lines), colour in zip(curves.items(), COLOURS, strict=False):
+        if lines:
+            for curve in lines:
+                ax.plot(*np.transpose(curve), color=colour, alpha=0.45, linewidth=0.8)
+            ax.plot(*_mean_curve(lines), "o-", color=colour, linewidth=2.2, markersize=4, label=label)
+    level = mean(c.conversion.validations[-1]["loss"] for c in comparisons)
+    ax.axhline(level, color=COLOURS[0], linestyle=":", linewidth=1.2, label=f"where conversions end ({level:.2f})")
+    budgets = sorted({c.tokens_before for c in comparisons if c.tokens_before})
+    for i, tokens in enumerate(budgets):
+        line = ax.axvline(tokens, color="#666666", linestyle="--", linewidth=1.2)
+        if i == 0:
+            line.set_label("tokens of the autoregressive run")
+    ax.set_xscale("log")
+    ax.set_xlabel("tokens of diffusion training")
+    ax.set_ylabel("validation ELBO (nats per token)")
+    ax.legend(fontsize=8.5)
+    return figure
+
+
+def _mean_curve(lines: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of several curves, at the points of any of them, as far as all of them go."""
+    low, high = max(line[0][0] for line in lines), min(line[-1][0] for line in lines)
+    x = np.array(sorted({tokens for line in lines for tokens, _ in line if low <= tokens <= high}))
+    return x, np.mean([np.interp(x, *np.transpose(line)) for line in lines], axis=0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
+from jaxlm.evaluation.statistics import Estimate
+from jaxlm.study.conversion_cost import CatchUp, Comparison, elbo
 from jaxlm.study.results import Run
 
 COMPRESSORS = (("xz", "`xz -9`"), ("gzip", "`gzip -9`"))
@@ -22,7 +24,7 @@ def number(value: float | None, digits: int = 3, error: float | None = None) -> 
     """`1.234`, `1.234 ± 0.005`, or a dash."""
     if value is None:
         return "–"
-    return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+    return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:,.{digits}f}")
 
 
 def text_cell(text: str) -> str:
@@ -168,3 +170,75 @@ def verifications(runs: Sequence[Run]) -> list[str]:
                 "",
             ]
     return lines
+
+
+def conversion_costs(comparisons: Sequence[Comparison]) -> list[str]:
+    """Each conversion beside diffusion from scratch, and what they have in common over the seeds."""
+    rows = [
+        [
+            c.conversion.name,
+            str(c.conversion.config.seed),
+            _estimate(elbo(c.conversion)),
+            _estimate(elbo(c.same_budget)),
+            _estimate(c.lower_by),
+            _catch_up(c.catch_up, 0, "not within {}"),
+            _catch_up(c.times_conversion, 2, "> {}"),
+            _catch_up(c.times_all, 2, "> {}"),
+            _estimate(elbo(c.longest)),
+        ]
+        for c in comparisons
+    ]
+    if len(comparisons) > 1:
+        rows.append(
+            [
+                "**mean ± s.d.**",
+                f"{len(comparisons)} runs",
+                _spread([elbo(c.conversion) for c in comparisons]),
+                _spread([elbo(c.same_budget) for c in comparisons]),
+                _spread([c.lower_by for c in comparisons]),
+                _spread_of_catch_ups([c.catch_up for c in comparisons], 0),
+                _spread_of_catch_ups([c.times_conversion for c in comparisons], 2),
+                _spread_of_catch_ups([c.times_all for c in comparisons], 2),
+                _spread([elbo(c.longest) for c in comparisons]),
+            ]
+        )
+    header = (
+        *(
+            "conversion",
+            "seed",
+            "its ELBO",
+            "from scratch, same tokens",
+            "lower by",
+            "scratch catches up after (tokens)",
+        ),
+        *("times its tokens", "times AR's and its tokens", "longest from scratch, at its end"),
+    )
+    return table(header, rows)
+
+
+def _estimate(estimate: Estimate | None) -> str:
+    return number(None) if estimate is None else number(estimate.value, 3, estimate.stderr)
+
+
+def _catch_up(found: CatchUp | None, digits: int, bound: str) -> str:
+    if found is None:
+        return number(None)
+    text = number(found.tokens, digits)
+    return text if found.reached else bound.format(text)
+
+
+def _spread(estimates: Sequence[Estimate | None]) -> str:
+    """Mean and standard deviation, a dash where one is missing: a mean over fewer would look like one over all."""
+    values = [e.value for e in estimates if e is not None]
+    return number(mean(values), 3, stdev(values)) if len(values) == len(estimates) else number(None)
+
+
+def _spread_of_catch_ups(found: Sequence[CatchUp | None], digits: int) -> str:
+    """The same; with bounds among them no mean, but the least, which then is a bound for all."""
+    known = [f for f in found if f is not None]
+    if len(known) < len(found):
+        return number(None)
+    values = [f.tokens for f in known]
+    if all(f.reached for f in known):
+        return number(mean(values), digits, stdev(values))
+    return f"at least {number(min(values), digits)} ({sum(f.reached for f in known)} of {len(known)} caught up)"

@@ -144,3 +144,23 @@ def test_depth_and_width_runs_small(runs, kernel, monkeypatch) -> None:
     assert text.count("after: embedding") == 2
     least = [float(line.split()[-3].rstrip(",")) for line in text.splitlines() if line.startswith("expert load")]
     assert len(least) == 2 and all(0 <= share <= 0.25 for share in least)
+
+
+def test_ar_into_diffusion_runs_small(runs, kernel, monkeypatch) -> None:
+    monkeypatch.setenv("JAXLM_RUNS", str(runs))
+    monkeypatch.setenv("JAXLM_NOTEBOOK", "small")
+    notebook = execute(ROOT / "notebooks" / "03_ar_into_diffusion.ipynb", started_in=ROOT / "notebooks")
+    shown = [output.data for output in outputs(notebook) if output.output_type == "display_data"]
+    assert sum("image/png" in data for data in shown) == 5, "structure, losses, noise levels, attention, order"
+    text = printed(notebook, "stdout")
+    stages = ["AR", "blocks of 1", "blocks of 4", "whole window", "back to blocks of 4"]
+    phases = [line.split(": ")[1].split(",")[0] for line in text.splitlines() if line.startswith("updates ")]
+    assert phases == stages[1:]
+    for stage in stages:
+        assert f"\nloss after {stage}: " in f"\n{text}"
+        assert f"\n{stage}, ar " in text and (f"\n{stage}, diffusion " in text) == (stage != "AR")
+    looks_ahead = [line for line in text.splitlines() if "attention on later positions" in line]
+    share = {line.split(":")[0]: float(line.split()[-1]) for line in looks_ahead}
+    assert share["AR"] == share["blocks of 1"] == 0 < share["blocks of 4"] < share["whole window"]
+    assert "AR: 8 passes, 0% of the tokens" in text and "whole window: 2 passes" in text
+    assert f"no runs to compare in {runs / 'conversion'}: `bash launch/pocket_conversion.sh` makes them" in text
