@@ -14,7 +14,6 @@
 # ---
 
 # %% [markdown]
-# %% [markdown]
 # # From autoregression to diffusion
 #
 # A model that writes from left to right becomes one that fills masks in any order, phase by phase, as in LLaDA2.0

@@ -13,6 +13,12 @@ HEADER = (
     *("first pass, ms", "cache, MB", "logits, MB", "same tokens"),
 )
 QUALITY = ("own ELBO, nats", "perplexity under the twin", "unigram entropy, nats", "changed")
+READINGS = (AR, FULL, BLOCK)
+AXES = {
+    "generative_perplexity": "perplexity under the autoregressive twin",
+    "unigram_entropy": "unigram entropy of a text, nats",
+    "tokens_per_pass": "tokens a pass",
+}
 LABELS = {AR: "left to right", FULL: "sees everything", BLOCK: "block-causal"}
 
 
@@ -87,47 +93,52 @@ def _pm(value: Mapping[str, float | None]) -> str:
 
 
 def plot(result: Mapping[str, Any], path: Path) -> None:
-    """Speed against quality, if the models are trained, else speed against tokens a pass: a PNG."""
+    """Speed against quality, if the models are trained, else against tokens a pass: a PNG.
+
+    Quality has two panels, for each can be bought with the other: perplexity by repetition, entropy by noise.
+    """
     from matplotlib import rc_context
 
     from jaxlm.study.figures import BASELINE, COLOURS, STYLE, new_figure
 
+    ours = [row for row in result["rows"] if row["passes"] is not None]
+    batches = sorted({row["batch"] for row in ours})
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(row["way"] for row in ours), start=1)}
+    if result["trained"]:
+        panels = [(batches[0], name) for name in ("generative_perplexity", "unigram_entropy")]
+    else:
+        panels = [(batch, "tokens_per_pass") for batch in batches]
     with rc_context(STYLE):  # type: ignore[arg-type]
-        batches = sorted({row["batch"] for row in result["rows"]})
-        panels = ("generative_perplexity", "unigram_entropy") if result["trained"] else tuple(map(str, batches))
-        figure, axes = new_figure(6.2 * len(panels), 5.2, len(panels))
-        rows = [row for row in result["rows"] if row["passes"] is not None]
-        if result["trained"]:
-            rows = [row for row in rows if row["batch"] == batches[0]]
-        for axis, panel in zip(axes, panels, strict=True):
-            here = rows if result["trained"] else [row for row in rows if str(row["batch"]) == panel]
-            for number, row in enumerate(here, start=1):
-                y = row["quality"][panel] if result["trained"] else row["tokens_per_pass"]
-                colour = COLOURS[(AR, FULL, BLOCK).index(row["reading"])]
-                axis.scatter(row["tokens_per_sec"], y, color=colour, s=46, zorder=3)
-                axis.annotate(str(number), (row["tokens_per_sec"], y), (4, 4), textcoords="offset points", fontsize=9)
+        figure, axes = new_figure(6.2 * len(panels), 5.4, len(panels))
+        for axis, (batch, what) in zip(axes, panels, strict=True):
+            for row in ours:
+                if row["batch"] == batch:
+                    at = row["tokens_per_sec"], (row["quality"] if result["trained"] else row)[what]
+                    axis.scatter(*at, color=COLOURS[READINGS.index(row["reading"])], s=46, zorder=3)
+                    axis.annotate(str(numbers[row["way"]]), at, (4, 4), textcoords="offset points", fontsize=9)
             axis.set_xscale("log")
-            axis.set_xlabel(f"tokens/s, batch {batches[0] if result['trained'] else panel}")
-            if result["trained"]:
-                axis.axhline(result["reference"][panel], color=BASELINE, linestyle="--", label="the real text")
-                axis.set_ylabel(panel.replace("_", " ") + (" (nats)" if panel == "unigram_entropy" else ""))
-            else:
+            if what != "unigram_entropy":
                 axis.set_yscale("log")
-                axis.set_ylabel("tokens a pass")
-        if result["trained"]:
-            axes[0].set_yscale("log")
-        for reading, colour in zip((AR, FULL, BLOCK), COLOURS, strict=False):
+            if result["trained"]:
+                axis.axhline(result["reference"][what], color=BASELINE, linestyle="--", label="the real text")
+            for scale in (axis.xaxis, axis.yaxis):
+                scale.set_major_formatter("{x:g}")
+                scale.set_minor_formatter("{x:g}")
+                scale.set_tick_params(which="both", labelsize=8)
+            axis.set_xlabel(f"tokens/s, batch {batch}")
+            axis.set_ylabel(AXES[what])
+        for reading, colour in zip(READINGS, COLOURS, strict=False):
             axes[-1].scatter([], [], color=colour, label=LABELS[reading])
         axes[-1].legend(loc="best", fontsize=8)
-        key = "   ".join(f"{number} {row['way']}" for number, row in enumerate(here, start=1))
-        figure.supxlabel(_wrapped(key, 62 * len(panels)), fontsize=8, x=0.01, ha="left")
+        names = [f"{number} {name}" for name, number in numbers.items()]
+        figure.supxlabel(_wrapped(names, 78 * len(panels)), fontsize=8, x=0.01, ha="left")
         figure.savefig(path)
 
 
-def _wrapped(text: str, width: int) -> str:
-    lines: list[str] = [""]
-    for part in text.split("   "):
-        if len(lines[-1]) + len(part) > width:
+def _wrapped(texts: Sequence[str], width: int) -> str:
+    lines = [""]
+    for text in texts:
+        if len(lines[-1]) + len(text) > width:
             lines.append("")
-        lines[-1] += part + "    "
+        lines[-1] += text + "    "
     return "\n".join(lines)

@@ -93,9 +93,9 @@ class Way:
 
 def ways(block_size: int) -> list[Way]:
     """All of them; `block_size` is that of the block-causal model, and of the blocks that others are filled in."""
-    size = f"blocks of {block_size}"
+    size = f"block-causal {block_size}"
     sure, bounded, revise = Selection(threshold=0.9), Selection(entropy_bound=0.5), Selection("revise", revise_rate=0.1)
-    blockwise, causal = f"full, {size}, 8 a pass", f"{size}, 8 a pass"
+    blockwise, causal = f"full canvas by blocks of {block_size}, 8 a pass", f"{size}, 8 a pass"
     return [
         Way("AR, cache", AR),
         Way("full canvas, the study's protocol", FULL, STUDY_TOKENS_PER_PASS, cache="none", batches=(1,)),

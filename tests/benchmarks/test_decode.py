@@ -61,7 +61,7 @@ def test_every_way_is_run_and_its_numbers_fit_together(random_weights: dict[str,
         assert row["break_even_tokens_per_pass"] == pytest.approx(seconds / ar_seconds)
         assert 0 < row["seconds_to_first_pass"] <= row["seconds_to_first_token"]
     # Prompt 5, 12 new: blocks end at 8, 12, 16 and 17.
-    cached = rows["blocks of 4, 8 a pass, cache", 1]
+    cached = rows["block-causal 4, 8 a pass, cache", 1]
     assert (cached["passes"], cached["cache_passes"], cached["same_tokens"]) == (4, 4, 1.0)
     assert rows["full canvas, 8 a pass", 2]["passes"] == 2
     assert rows["full canvas, the study's protocol", 1]["passes"] == 3
