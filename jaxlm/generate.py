@@ -28,15 +28,15 @@ def main(argv: Sequence[str]) -> None:
     add("--repetition_penalty", type=float, default=1.0, help="above 1: repeat less")
     add("--stop", action="append", default=[], help="end the text before this string; repeatable")
     add("--ignore_eos", action="store_true", help="do not stop at the end-of-text token")
-    add("--steps", type=int, default=0, help="diffusion: passes; 0: one a token")
-    add("--block_size", type=int, default=0, help="diffusion: fill in blocks of this size; 0: all at once")
+    add("--steps", type=int, help="diffusion: passes; 0: one a token")
+    add("--block_size", type=int, help="diffusion: fill in blocks of this size; 0: all at once")
     add("--threshold", type=float, help="diffusion: a pass writes all tokens that are at least this probable")
     add("--entropy_bound", type=float, help="diffusion: a pass writes tokens of up to this joint entropy, in nats")
     orders = "low_confidence, random, margin, entropy or revise"
     add("--remasking", help=f"diffusion: the order of writing, {orders}; default: low_confidence")
     add("--revise_rate", type=float, help="of --remasking=revise: share of the written tokens that a pass masks again")
     cache_help = "diffusion: none; block: exact, of a model made to read in blocks; prefix: an approximation for others"
-    add("--cache", choices=("none", "block", "prefix"), help=f"{cache_help}; default: block where it is exact")
+    add("--cache", help=f"{cache_help}; default: block where it is exact")
     add("--seed", type=int, default=0, help="of the sampling")
     add("--batch_size", type=int, default=0, help="texts decoded together; 0: all")
     add("--dtype", choices=("float32", "bfloat16"), help="compute type; default: float32 on a CPU")
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     write = trained.infill if args.template else trained.generate
     batch = args.batch_size or len(given)
     for start in range(0, len(given), batch):
-        for out in write(given[start : start + batch], **how):
+        for out in write(given[start : start + batch], first_row=start, **how):
             record = out.record()
             if args.json:
                 print(json.dumps(record, ensure_ascii=False), flush=True)

@@ -41,7 +41,10 @@ class Generation:
     decoded: Decoded
 
     def record(self) -> dict[str, Any]:
-        """The JSON object of `generate --json`; tokens per second count what was decoded, a cut tail included."""
+        """The JSON object of `generate --json`.
+
+        Tokens per second count what was decoded for this text, a cut tail included, over the time of its whole batch.
+        """
         d = self.decoded
         produced = len(d.token_ids)
         return {
@@ -105,11 +108,12 @@ class Trained:
         max_new_tokens: int = 50,
         mode: str | None = None,
         sampling: Sampling | None = None,
-        steps: int = 0,
-        block_size: int = 0,
+        steps: int | None = None,
+        block_size: int | None = None,
         selection: Selection | None = None,
         cache: str | None = None,
         seed: int = 0,
+        first_row: int = 0,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
     ) -> list[Generation]:
@@ -118,6 +122,8 @@ class Trained:
         Args:
           mode: `ar` or `diffusion`; None: what the run was trained for.
           steps, block_size, selection, cache: of diffusion only, see `generation.diffusion.decode`.
+          first_row: the number of the first prompt; what a row draws depends on its number, so prompts that are
+            continued in several calls go on counting.
           stop: the text ends before the first of these.
           ignore_eos: go on after an end-of-text token, which then is part of the result.
         """
@@ -126,7 +132,7 @@ class Trained:
         end = None if ignore_eos else self.tokenizer.end_of_text_id
         sampling = sampling or Sampling()
         if mode == "ar":
-            given = {"steps": steps or None, "block_size": block_size or None, "cache": cache}
+            given = {"steps": steps, "block_size": block_size, "cache": cache}
             given |= dataclasses.asdict(selection) if selection else {}
             for name, value in given.items():
                 if value is not None:
@@ -141,10 +147,12 @@ class Trained:
                 end_of_text_id=end,
                 mask_token_id=self.config.model.mask_token_id,
                 seed=seed,
+                first_row=first_row,
             )
         else:
             rows = diffusion.canvas(ids, max_new_tokens, self.model.config.max_positions)
-            options = dict(steps=steps, block_size=block_size, selection=selection, cache=cache, seed=seed)
+            options = dict(steps=steps or 0, block_size=block_size or 0, selection=selection, cache=cache)
+            options |= dict(seed=seed, first_row=first_row)
             decoded = self._denoise(rows, sampling=sampling, end_of_text_id=end, **options)
         return [self._cut(prompt, d, stop, ignore_eos) for prompt, d in zip(prompts, decoded, strict=True)]
 
@@ -154,17 +162,18 @@ class Trained:
         *,
         mode: str | None = None,
         sampling: Sampling | None = None,
-        steps: int = 0,
-        block_size: int = 0,
+        steps: int | None = None,
+        block_size: int | None = None,
         selection: Selection | None = None,
         cache: str | None = None,
         seed: int = 0,
+        first_row: int = 0,
     ) -> list[Generation]:
         """Fills the holes of each template (see `generation.template`), never with an end of text; one batch.
 
         Args:
           mode: None or `diffusion`, which the run must be trained for.
-          steps, block_size, selection, cache: see `generation.diffusion.decode`.
+          steps, block_size, selection, cache: see `generation.diffusion.decode`; first_row: see `generate`.
         """
         if self._checked_mode(mode) == "ar":
             raise UserError(
@@ -184,11 +193,12 @@ class Trained:
             rows,
             sampling=sampling or Sampling(),
             never=(self.tokenizer.end_of_text_id,),
-            steps=steps,
-            block_size=block_size,
+            steps=steps or 0,
+            block_size=block_size or 0,
             selection=selection,
             cache=cache,
             seed=seed,
+            first_row=first_row,
         )
         return [
             Generation(text, template.join(text, d.token_ids, self.tokenizer.decode), d.token_ids, d)

@@ -172,8 +172,9 @@ def _batch(
     for row in rows:
         row["times_ar"] = row["tokens_per_sec"] / ar
         if row["passes"] is not None:
-            # A pass of this kind takes as long as so many tokens from left to right.
-            row["break_even_tokens_per_pass"] = row["tokens_per_pass"] / row["times_ar"]
+            # A pass of this kind takes as long as so many tokens from left to right. The slowest row sets the time.
+            forwards = max(out.passes + out.cache_passes for out in decoded[row["way"]])
+            row["break_even_tokens_per_pass"] = settings.new_tokens / forwards / row["times_ar"]
     return rows
 
 

@@ -33,12 +33,16 @@ def decode(
     end_of_text_id: int | None,
     mask_token_id: int | None = None,
     seed: int = 0,
+    first_row: int = 0,
 ) -> list[Decoded]:
-    """Continues each prompt; row r draws from its own key, so a batch gives what its rows give alone.
+    """Continues each prompt; row r draws from a key of its own, whatever the other rows are.
 
     Args:
       prompts: token ids, each at least one.
       end_of_text_id: a row stops at it; None: never.
+      first_row: r of the first prompt, where the prompts of a larger batch are decoded in parts.
+
+    Raises FloatingPointError for a model whose logits are not numbers.
     """
     check_lengths(prompts, max_new_tokens, model.config.max_positions)
     if not all(prompts):
@@ -50,7 +54,7 @@ def decode(
     static: dict[str, Any] = dict(
         model=model, sampling=sampling, tokenizer_size=tokenizer_size, mask_token_id=mask_token_id
     )
-    keys_B = jax.vmap(lambda row: randomness.key(seed, "sampling", row))(jnp.arange(len(prompts)))
+    keys_B = jax.vmap(lambda row: randomness.key(seed, "sampling", row))(first_row + jnp.arange(len(prompts)))
     timeline, size = Timeline(), max(width, round_up(int(lengths_B.max()) + max_new_tokens, 32))
     read = (params, pad_right(prompts, width), lengths_B, keys_B)
     state = timeline.run(_prefill, *read, passes=1, size=size, **static)
@@ -58,6 +62,8 @@ def decode(
     stop = -1 if end_of_text_id is None else end_of_text_id
     limits = dict(capacity=bucket(max_new_tokens), end_of_text_id=stop)
     out = timeline.run(_loop, params, state, np.int32(max_new_tokens), keys_B, **limits, **static)
+    if bool(out["broken"]):
+        raise FloatingPointError("the logits of the model are not numbers (NaN): nothing can be chosen")
     return [
         Decoded(
             token_ids=tokens[:n].tolist(),
@@ -90,8 +96,8 @@ def _prefill(
     real_BT = jnp.arange(tokens_BT.shape[1]) < lengths_B[:, None]
     counted_BV = mark(jnp.zeros((B, model.config.vocab_size), bool), tokens_BT, real_BT)
     last_BD = jnp.take_along_axis(x_BTD, lengths_B[:, None, None] - 1, axis=1)[:, 0]
-    token_B = _choose(model, params, last_BD, counted_BV, keys_B, 0, **choice)
-    return {"token": token_B, "cache": model.commit(cache, lengths_B), "counted": counted_BV}
+    token_B, broken = _choose(model, params, last_BD, counted_BV, keys_B, 0, **choice)
+    return {"token": token_B, "cache": model.commit(cache, lengths_B), "counted": counted_BV, "broken": broken}
 
 
 def _loop(
@@ -115,7 +121,7 @@ def _loop(
     def step(carry: dict[str, Any]) -> dict[str, Any]:
         counted_BV = mark(carry["counted"], carry["token"][:, None], one_B[:, None] > 0)
         x_B1D, cache = model.extend(params, carry["token"][:, None], carry["cache"], CAUSAL, one_B)
-        token_B = _choose(model, params, x_B1D[:, 0], counted_BV, keys_B, carry["i"], **choice)
+        token_B, broken = _choose(model, params, x_B1D[:, 0], counted_BV, keys_B, carry["i"], **choice)
         return {
             "i": carry["i"] + 1,
             "token": token_B,
@@ -124,12 +130,13 @@ def _loop(
             "done": carry["done"] | (token_B == end_of_text_id),
             "cache": model.commit(cache, one_B),
             "counted": counted_BV,
+            "broken": carry["broken"] | broken,
         }
 
     tokens_BN = jnp.zeros((B, capacity), jnp.int32).at[:, 0].set(state["token"])
     start = {"i": jnp.int32(1), "tokens": tokens_BN, "count": one_B, "done": state["token"] == end_of_text_id, **state}
     out = jax.lax.while_loop(going, step, start)
-    return {"tokens": out["tokens"], "count": out["count"]}
+    return {name: out[name] for name in ("tokens", "count", "broken")}
 
 
 def _choose(
@@ -143,7 +150,9 @@ def _choose(
     sampling: Sampling,
     tokenizer_size: int,
     mask_token_id: int | None,
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
+    """The next token of each row, and whether a logit was NaN, so that nothing could be chosen."""
     logits_BV = restrict(model.logits(params, x_BD), tokenizer_size, mask_token_id)
     logits_BV = penalise(logits_BV, counted_BV, sampling.repetition_penalty)
-    return draw(logits_BV, jax.vmap(jax.random.fold_in, (0, None))(keys_B, i), sampling)
+    token_B = draw(logits_BV, jax.vmap(jax.random.fold_in, (0, None))(keys_B, i), sampling)
+    return token_B, jnp.any(jnp.isnan(logits_BV))

@@ -31,7 +31,7 @@ class Denoiser:
       positions of the canvas, behind the row where a row has fewer; `keys` [B];
     * `block`: `start`, `stop` int [B] places in the canvas; `count`, `revise` int [P, B], see `schedule.Round`;
     * `state`: `tokens` and `first` written ones int [B, N], `committed` in which pass of the row, -1 where nothing is
-      written; `passes` int [B]; `ended` bool [B], rows that go no further.
+      written; `passes` int [B]; `ended` bool [B], rows that go no further; `broken` bool, whether a logit was NaN.
     """
 
     model: Model
@@ -50,7 +50,7 @@ class Denoiser:
         none_BN = jnp.full(rows["at"].shape, -1, jnp.int32)
         none_B = jnp.zeros(len(none_BN), jnp.int32)
         state = {"tokens": jnp.full_like(none_BN, self.mask_token_id), "first": none_BN, "committed": none_BN}
-        return state | {"passes": none_B, "ended": none_B > 0}
+        return state | {"passes": none_B, "ended": none_B > 0, "broken": jnp.zeros((), bool)}
 
     def store(
         self, params: Any, rows: Arrays, state: Arrays, cache: Cache, until_B: jax.Array, *, size: int
@@ -95,7 +95,8 @@ class Denoiser:
         """
 
         def going(carry: tuple[Arrays, Cache | None, jax.Array]) -> jax.Array:
-            return jnp.any(self._open(rows, carry[0], block))
+            # Where nothing can be chosen, nothing would ever be written.
+            return jnp.any(self._open(rows, carry[0], block)) & ~carry[0]["broken"]
 
         def one(carry: tuple[Arrays, Cache | None, jax.Array]) -> tuple[Arrays, Cache | None, jax.Array]:
             state, cache, i = carry
@@ -186,6 +187,7 @@ class Denoiser:
             "first": jnp.where(state["first"] < 0, choice_BN, state["first"]),
             "committed": committed_BN,
             "passes": state["passes"] + active_B,
+            "broken": state["broken"] | jnp.any(jnp.isnan(logits_BwV) & own_Bw[:, :, None]),
             "ended": state["ended"] | jnp.any(up_to_here_BN & (tokens_BN == self.end_of_text_id), axis=1),
         }
 

@@ -56,8 +56,9 @@ def decode(
     block_size: int = 0,
     cache: str | None = None,
     seed: int = 0,
+    first_row: int = 0,
 ) -> list[Decoded]:
-    """Writes what is missing in each row; given tokens never change. Row r draws from its own key.
+    """Writes what is missing in each row; given tokens never change. Row r draws from a key of its own.
 
     Args:
       rows: each with something to write, and no longer than the model's context.
@@ -72,6 +73,9 @@ def decode(
         finished ones, which is exact for a block-causal model; `prefix`: the present block and what follows, behind
         keys and values of what precedes as they were when the block was begun, an approximation for a bidirectional
         model (Fast-dLLM, arXiv 2505.22618). None: `block` where it is exact, else `none`.
+      first_row: r of the first row, where the rows of a larger batch are decoded in parts.
+
+    Raises FloatingPointError for a model whose logits are not numbers.
     """
     selection = selection or Selection()
     cache = _checked_cache(cache, trained_block_size)
@@ -106,10 +110,12 @@ def decode(
         "given": jnp.asarray(pad_right([[mask_token_id if t is None else t for t in row] for row in rows], width)),
         "lengths": jnp.asarray(lengths_B),
         "at": jnp.asarray(at_BN),
-        "keys": jax.vmap(lambda row: randomness.key(seed, "sampling", row))(jnp.arange(len(rows))),
+        "keys": jax.vmap(lambda row: randomness.key(seed, "sampling", row))(first_row + jnp.arange(len(rows))),
     }
     timeline = Timeline()
     state, stores_B, kept = _fill(denoiser, params, arrays, blocks, cache, timeline)
+    if bool(state["broken"]):
+        raise FloatingPointError("the logits of the model are not numbers (NaN): nothing can be chosen")
     tokens_BN, first_BN, committed_BN = (np.asarray(state[name]) for name in ("tokens", "first", "committed"))
     decoded = []
     for row, positions in enumerate(canvases):

@@ -23,7 +23,8 @@ class Decoded:
       passes: decoding or denoising forwards.
       cache_passes: forwards that only fill a cache.
       seconds: wall time of the whole call, compilation excluded; shared by the rows of a batch.
-      seconds_to_first_token: until the leftmost new token was final.
+      seconds_to_first_token: until the leftmost new token was final; the passes of one compiled loop, which are not
+        timed singly, share its time.
       seconds_to_first_pass: until the first pass that writes had ended.
       cache_bytes: of the keys, values and other inputs that are kept, of all rows.
       logits_bytes: of the logits (fp32) of one pass, of all rows.

@@ -14,7 +14,10 @@ _NEVER = -jnp.inf
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen. temperature 0 is greedy, and then top_k and top_p have nothing to do."""
+    """How a token is chosen. temperature 0 is greedy, and then top_k and top_p have nothing to do.
+
+    Temperatures and penalties that single precision would turn into infinities are refused.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
@@ -23,10 +26,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, good, allowed in (
-            ("temperature", self.temperature >= 0, "at least 0"),
+            ("temperature", self.temperature == 0 or 1e-3 <= self.temperature <= 1e3, "0 (greedy), or 0.001 to 1000"),
             ("top_k", self.top_k >= 0, "at least 0 (0: all tokens)"),
             ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
-            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+            ("repetition_penalty", 1e-3 <= self.repetition_penalty <= 1e3, "0.001 to 1000 (1: none)"),
         ):
             if not good:
                 raise UserError(f"--{name} is {getattr(self, name)}, allowed: {allowed}")

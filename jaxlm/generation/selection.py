@@ -61,7 +61,9 @@ class Selection:
     @property
     def rule(self) -> str:
         """The order that is used."""
-        return self.remasking or ("low_confidence" if self.entropy_bound is None else "entropy")
+        if self.remasking is not None:
+            return self.remasking
+        return "low_confidence" if self.entropy_bound is None else "entropy"
 
     @property
     def adaptive(self) -> bool:

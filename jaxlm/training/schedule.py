@@ -53,7 +53,8 @@ def phases(config: ConvertConfig, train: TrainConfig) -> list[Phase]:
     require(
         warmup + decay <= num_steps,
         f"warmup and decay of convert are {warmup:,} and {decay:,} steps of {train.batch_tokens:,} tokens, allowed: "
-        f"together at most the {num_steps:,} of train.total_tokens = {train.total_tokens:,}",
+        f"together at most the {num_steps:,} of train.total_tokens = {train.total_tokens:,} (the fields are "
+        "convert.warmup_tokens, convert.decay_tokens, and the shares)",
     )
     groups = {
         "warmup": _parts(config.block_sizes, config.warmup_parts, 0, warmup),

@@ -141,3 +141,17 @@ def test_what_does_not_fit_is_refused(model, params) -> None:
             decode(model, params, [[1] * 23])
         with pytest.raises(UserError, match="--max_new_tokens is 0"):
             decode(model, params, PROMPTS, max_new_tokens=0)
+
+
+def test_a_model_whose_logits_are_not_numbers_is_a_fault_and_no_endless_loop(model, params) -> None:
+    broken = jax.tree.map(lambda leaf: leaf * jnp.nan, params)
+    for decode in (ar, fill):
+        with pytest.raises(FloatingPointError, match="not numbers"):
+            decode(model, broken, PROMPTS)
+
+
+@pytest.mark.parametrize("decode", [ar, fill])
+def test_rows_in_parts_draw_what_they_draw_together(model, params, decode) -> None:
+    together = decode(model, params, PROMPTS, sampling=SAMPLED)
+    parts = [decode(model, params, [p], sampling=SAMPLED, first_row=i)[0] for i, p in enumerate(PROMPTS)]
+    assert [out.token_ids for out in parts] == [out.token_ids for out in together]

@@ -75,8 +75,9 @@ def test_json_has_one_object_a_prompt_with_what_was_promised(kind, runs, capsys)
         assert record["cache_bytes"] > 0 if kind == "ar" else record["cache_bytes"] == 0
         vocab_size = trained.config.model.vocab_size
         assert record["logits_bytes"] == 4 * 2 * vocab_size * (1 if kind == "ar" else 9)
-    alone = records(capsys, *argv, "--batch_size=1")
-    assert [r["token_ids"] for r in alone] == [r["token_ids"] for r in together]
+    for sampled in ([], ["--temperature=1"]):
+        one_by_one, at_once = (records(capsys, *argv, *sampled, f"--batch_size={rows}") for rows in (1, 0))
+        assert [r["token_ids"] for r in one_by_one] == [r["token_ids"] for r in at_once]
 
 
 def test_from_python(runs) -> None:
@@ -145,6 +146,11 @@ def test_prompts_from_a_file(runs, tmp_path, capsys) -> None:
             r"a prompt of \d+ tokens .* allowed: at most model.max_positions = 64",
         ),
         ("ar", ["--prompt=a", "--steps=4"], "--steps=4 belongs to --mode=diffusion"),
+        ("ar", ["--prompt=a", "--steps=0"], "--steps=0 belongs to --mode=diffusion"),
+        ("ar", ["--prompt=a", "--cache=none"], "--cache=none belongs to --mode=diffusion"),
+        ("diffusion", ["--prompt=a", "--cache=blocks"], "--cache is 'blocks', allowed: none, block, prefix"),
+        ("diffusion", ["--prompt=a", "--cache=block"], "--cache=block of a model that sees the whole text"),
+        ("diffusion", ["--prompt=a", "--remasking="], "--remasking is '', allowed: low_confidence, random"),
         ("ar", ["--prompt=a", "--threshold=0"], "--threshold=0.0 belongs to --mode=diffusion"),
         ("ar", ["--prompt=a", "--remasking=low_confidence"], "--remasking=low_confidence belongs to --mode=diffusion"),
         ("ar", ["--template=The ___."], "--template with --mode=ar: from left to right, no hole"),

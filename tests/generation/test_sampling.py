@@ -72,10 +72,14 @@ def test_forbidden_ids() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": -1.0}, "--temperature is -1.0, allowed: at least 0"),
+        ({"temperature": -1.0}, "--temperature is -1.0, allowed: 0 \\(greedy\\), or 0.001 to 1000"),
+        ({"temperature": float("inf")}, "--temperature is inf, allowed: 0"),
+        ({"temperature": float("nan")}, "--temperature is nan, allowed: 0"),
+        ({"temperature": 1e-40}, "--temperature is 1e-40, allowed: 0"),
         ({"top_k": -1}, "--top_k is -1"),
         ({"top_p": 0.0}, "--top_p is 0.0, allowed: above 0, at most 1"),
-        ({"repetition_penalty": 0.0}, "--repetition_penalty is 0.0, allowed: above 0"),
+        ({"repetition_penalty": 0.0}, "--repetition_penalty is 0.0, allowed: 0.001 to 1000"),
+        ({"repetition_penalty": float("inf")}, "--repetition_penalty is inf, allowed: 0.001"),
     ],
 )
 def test_refusals(options, message) -> None:

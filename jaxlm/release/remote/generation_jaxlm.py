@@ -197,6 +197,8 @@ class JaxlmDiffusionGenerationMixin(GenerationMixin):
     def _chooser(self, settings):
         """A function from logits [B, n, V] to token ids [B, n]."""
         temperature = 1.0 if settings.temperature is None else settings.temperature
+        if temperature != 0 and not 1e-3 <= temperature <= 1e3:
+            raise ValueError(f"temperature is {temperature}, allowed: 0 (greedy), or 0.001 to 1000")
         if not settings.do_sample or temperature == 0:
             return lambda logits_BnV: logits_BnV.argmax(-1)
         top_k = 50 if settings.top_k is None else settings.top_k
