@@ -98,6 +98,7 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
     Quality has two panels, for each can be bought with the other: perplexity by repetition, entropy by noise.
     """
     from matplotlib import rc_context
+    from matplotlib.ticker import LogLocator
 
     from jaxlm.study.figures import BASELINE, COLOURS, STYLE, new_figure
 
@@ -123,7 +124,9 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
                 axis.axhline(result["reference"][what], color=BASELINE, linestyle="--", label="the real text")
             for scale in (axis.xaxis, axis.yaxis):
                 scale.set_major_formatter("{x:g}")
-                scale.set_minor_formatter("{x:g}")
+                if scale.get_scale() == "log":
+                    scale.set_minor_locator(LogLocator(subs=(2, 3, 5)))  # more labels run into one another
+                    scale.set_minor_formatter("{x:g}")
                 scale.set_tick_params(which="both", labelsize=8)
             axis.set_xlabel(f"tokens/s, batch {batch}")
             axis.set_ylabel(AXES[what])
