@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from jaxlm.errors import UserError
-from jaxlm.generation import Sampling, Selection, diffusion, schedule, selection
+from jaxlm.generation import Sampling, Selection, diffusion, result, schedule, selection
 from jaxlm.generation.result import Decoded
 from jaxlm.layers.parameters import from_paths, paths
 from jaxlm.release.expectation import PROMPTS, Decoding, expect
@@ -23,6 +23,7 @@ from jaxlm.release.remote import schedule_jaxlm, selection_jaxlm
 from jaxlm.release.verify import verify
 from jaxlm.trained import Trained
 from jaxlm.training.flops import parameter_counts
+from tests.quick_jit import quick_decoder
 from tests.release.models import export, release_of
 
 NEW = 20
@@ -42,6 +43,11 @@ DECODERS: dict[str, dict[str, Any]] = {
     "entropy bound": {"entropy_bound": 4.0},
 }
 IN_BLOCKS = ("entropy", "revision", "threshold")
+
+
+@pytest.fixture(autouse=True)
+def quick_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "_compiled", quick_decoder)
 
 
 @pytest.fixture(autouse=True)
@@ -172,10 +178,10 @@ def test_every_decoder_travels_with_the_weights(
         for decoder in DECODERS
     ]
     expected = dataclasses.replace(expected, decodings=decodings)
-    result = verify(export(trained, tmp_path / "model"), release, expected, interpreter)
-    print("\n".join(result.lines()))
-    assert result.passed
-    assert sum("tokens at temperature 0" in check for check in result.checks) == 2 * len(DECODERS)
+    verified = verify(export(trained, tmp_path / "model"), release, expected, interpreter)
+    print("\n".join(verified.lines()))
+    assert verified.passed
+    assert sum("tokens at temperature 0" in check for check in verified.checks) == 2 * len(DECODERS)
 
 
 def test_the_schedule_is_jaxlms_and_writes_every_token() -> None:
