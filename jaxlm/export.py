@@ -64,7 +64,8 @@ def main(argv: Sequence[str]) -> None:
     with whole_or_nothing(out) as directory:
         write(release, model_card(release, origin), directory)
         if args.verify:
-            expected = expect(trained.logits, trained.generate, release, origin.manifest["parameters"]["total"])
+            says = (trained.logits, trained.generate, trained.tokenizer.encode_prompt)
+            expected = expect(*says, release, origin.manifest["parameters"]["total"])
             result = verify(directory, release, expected, args.python or sys.executable)
             print("\n".join(result.lines()))
             if not result.passed:

@@ -163,8 +163,8 @@ def _batch(
     rows = [_row(way, decoded[way.name], seconds[way.name], settings.new_tokens) for way in ways]
     for way, row in zip(ways, rows, strict=True):
         row["weights_bytes"] = num_bytes(subjects.by_reading[way.reading].params)
-        if way.exact_twin in tokens:
-            row["same_tokens"] = decode_ways.agreement(tokens[way.name], tokens[way.exact_twin])
+        if way.uncached in tokens:
+            row["same_tokens"] = decode_ways.agreement(tokens[way.name], tokens[way.uncached])
     if worker is not None:
         rows.insert(0, _blank_row(THEIRS, len(prompts), seconds[THEIRS], settings.new_tokens))
         rows[0]["same_tokens"] = decode_ways.agreement(worker.facts["tokens"], tokens[ways[0].name])

@@ -21,7 +21,7 @@ from jaxlm.evaluation.continuation_masks import ExactCounts
 from jaxlm.evaluation.statistics import ratio
 from jaxlm.objectives import build_objective
 
-DRAWS = 16
+DRAWS = 16  # masks of each text, of a diffusion model
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,10 @@ class Judge:
 
     subject: Subject
     continuations: Continuations
-    draws: int
 
     @classmethod
-    def of(cls, subject: Subject, draws: int = DRAWS) -> Judge:
-        """The judge that a subject is; `draws` masks a text, of a diffusion model."""
+    def of(cls, subject: Subject) -> Judge:
+        """The judge that a subject is."""
         diffusion = subject.reading != "ar"
         config = ObjectiveConfig(
             kind="diffusion" if diffusion else "causal",
@@ -42,12 +41,12 @@ class Judge:
             shift=subject.shift if diffusion else None,
         )
         objective = build_objective(config, subject.model, mask_token_id=subject.mask_token_id)
-        return cls(subject, Continuations(objective), draws)
+        return cls(subject, Continuations(objective))
 
     def nats(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> dict[str, float | None]:
         """Nats a token of the texts that follow the prompts, a bound for a diffusion model: mean and standard error."""
         requests = [Request(prompt, text, i) for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True))]
-        masks = ExactCounts(draws=self.draws) if self.continuations.objective.is_bound else None
+        masks = ExactCounts(draws=DRAWS) if self.continuations.objective.is_bound else None
         found = self.continuations.log_likelihoods(self.subject.params, requests, masks)
         nats_N = np.array([-out.log_likelihood for out in found])
         mean = ratio(nats_N, np.array([out.num_tokens for out in found], np.float64))

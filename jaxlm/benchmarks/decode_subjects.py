@@ -92,9 +92,6 @@ class _NoText:
     def save(self, directory: str | Path) -> None:
         """Nothing: no text is read."""
 
-    def encode_prompt(self, text: str) -> list[int]:
-        raise NotImplementedError("the benchmark has no tokenizer")
-
 
 def exported(subject: Subject, directory: Path) -> str | None:
     """Writes the model for transformers; None, or why there is no class for it."""

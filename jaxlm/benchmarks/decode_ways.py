@@ -44,7 +44,7 @@ class Way:
       cache: as in `generate --cache`.
       batches: only with these rows; empty: with any.
       trained_only: it says nothing about random weights, for they decide how many tokens a pass writes.
-      exact_twin: the way that writes the same, or nearly the same, without a cache; empty: none.
+      uncached: the same way without its cache, whose tokens its own are compared with; empty: none.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Way:
     cache: str | None = None
     batches: tuple[int, ...] = ()
     trained_only: bool = False
-    exact_twin: str = ""
+    uncached: str = ""
 
     def decode(self, subject: Subject, prompts: Sequence[Sequence[int]], new_tokens: int, seed: int) -> list[Decoded]:
         """Continues the prompts, which are of one length, greedily, and does not stop at the end of a text."""
@@ -105,11 +105,11 @@ def ways(block_size: int) -> list[Way]:
         Way("full canvas, threshold 0.9", FULL, selection=sure, cache="none", trained_only=True),
         Way("full canvas, entropy bound 0.5", FULL, selection=bounded, cache="none", trained_only=True),
         Way(blockwise, FULL, 8, block_size, cache="none"),
-        Way(f"{blockwise}, prefix cache", FULL, 8, block_size, cache="prefix", exact_twin=blockwise),
+        Way(f"{blockwise}, prefix cache", FULL, 8, block_size, cache="prefix", uncached=blockwise),
         Way(f"{size}, 1 a pass, cache", BLOCK, 1, cache="block", batches=(1,)),
         Way(f"{size}, 4 a pass, cache", BLOCK, 4, cache="block"),
         Way(causal, BLOCK, 8, cache="none"),
-        Way(f"{causal}, cache", BLOCK, 8, cache="block", exact_twin=causal),
+        Way(f"{causal}, cache", BLOCK, 8, cache="block", uncached=causal),
         Way(f"{size}, threshold 0.9, cache", BLOCK, selection=sure, cache="block", trained_only=True),
         Way(f"{size}, entropy bound 0.5, cache", BLOCK, selection=bounded, cache="block", trained_only=True),
     ]

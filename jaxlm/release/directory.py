@@ -38,7 +38,6 @@ class Tokenizer(Protocol):
     vocab_size: int
 
     def save(self, directory: str | Path) -> None: ...
-    def encode_prompt(self, text: str) -> list[int]: ...
 
 
 @dataclass(frozen=True)

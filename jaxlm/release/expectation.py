@@ -57,13 +57,18 @@ VARIANTS: dict[bool, tuple[dict[str, Any], ...]] = {False: ({"use_cache": True},
 
 
 def expect(
-    logits: Callable[[np.ndarray], Any], generate: Callable[..., Sequence[Any]], release: Release, parameters: int
+    logits: Callable[[np.ndarray], Any],
+    generate: Callable[..., Sequence[Any]],
+    encode: Callable[[str], list[int]],
+    release: Release,
+    parameters: int,
 ) -> Expected:
     """Asks a model for logits of random tokens and for continuations of PROMPTS at temperature 0.
 
     Args:
       logits: token ids [B, T] to fp32 [B, T, V]; `logits` of what `jaxlm.load` returns.
       generate: its `generate`.
+      encode: a prompt to token ids.
       release: the same model, as it is released.
       parameters: how many numbers it has.
     """
@@ -75,7 +80,7 @@ def expect(
     if diffusion:
         assert config.mask_token_id is not None  # the objective has seen to it
         tokens_BT = np.where(random.random(tokens_BT.shape) < 0.5, config.mask_token_id, tokens_BT)
-    prompt_ids = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
+    prompt_ids = [encode(prompt) for prompt in PROMPTS]
     new = min(NEW_TOKENS, config.max_positions - max(map(len, prompt_ids)))
     # An end of text, if one comes early, would leave little to compare.
     written = [out.token_ids for out in generate(PROMPTS, max_new_tokens=new, ignore_eos=True)]

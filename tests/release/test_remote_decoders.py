@@ -171,7 +171,8 @@ def test_every_decoder_travels_with_the_weights(
     name = "in blocks, shifted"
     trained, _ = load(name)
     release = release_of(trained)
-    expected = expect(trained.logits, lambda *_, **__: [], release, parameter_counts(trained.model)["total"])
+    encode, parameters = trained.tokenizer.encode_prompt, parameter_counts(trained.model)["total"]
+    expected = expect(trained.logits, lambda *_, **__: [], encode, release, parameters)
     shared = {"max_new_tokens": NEW, "eos_token_id": None}
     decodings = [
         Decoding(settings_of(name, decoder) | shared, [row.token_ids for row in decoded(name, decoder)])

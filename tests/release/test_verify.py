@@ -17,7 +17,13 @@ from tests.release.models import MODELS, NATIVE, export, release_of
 
 
 def expected_of(trained) -> Expected:
-    return expect(trained.logits, trained.generate, release_of(trained), parameter_counts(trained.model)["total"])
+    return expect(
+        trained.logits,
+        trained.generate,
+        trained.tokenizer.encode_prompt,
+        release_of(trained),
+        parameter_counts(trained.model)["total"],
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -37,7 +43,13 @@ def test_transformers_own_classes_say_what_jaxlm_says(
     trained = make(NATIVE[name])
     release = release_of(trained, kind="native")
     assert release.class_name == name
-    expected = expect(trained.logits, trained.generate, release, parameter_counts(trained.model)["total"])
+    expected = expect(
+        trained.logits,
+        trained.generate,
+        trained.tokenizer.encode_prompt,
+        release,
+        parameter_counts(trained.model)["total"],
+    )
     directory = export(trained, tmp_path / "model", kind="auto")
     assert not list(directory.glob("*.py"))
     result = verify(directory, release, expected, interpreter)
