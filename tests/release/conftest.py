@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from jaxlm.config import RunConfig
 from jaxlm.data.tokenizer import Tokenizer
 from jaxlm.families import build_model
 from jaxlm.layers.parameters import from_paths, paths
+from jaxlm.release import verify
 from jaxlm.trained import Trained
 from tests.release.models import TINY
+from tests.release.warm_reload import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "Returns the sum of the numbers. If True, the array is changed. Computes the gradient of a function. "
@@ -54,13 +56,28 @@ def make(tokenizer: Tokenizer) -> Callable[..., Trained]:
     return build
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Callable[[str], Warm]]:
+    """Interpreters that have PyTorch and transformers imported: that takes longer than what is asked of them here."""
+    started: dict[str, Warm] = {}
+
+    def of(python: str) -> Warm:
+        return started[python] if python in started else started.setdefault(python, Warm(python))
+
+    yield of
+    for server in started.values():
+        server.close()
+
+
 @pytest.fixture(params=["transformers 5", "transformers 4.57"])
-def interpreter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An interpreter with PyTorch and that transformers."""
+def interpreter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, warm: Callable[[str], Warm]) -> str:
+    """An interpreter with PyTorch and that transformers, which `verify` finds at work already."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # tests run side by side, and these models are tiny
-    if request.param == "transformers 5":
-        return sys.executable
-    python = ROOT / ".venv-transformers4" / "bin" / "python"
-    if not python.exists():
-        pytest.fail(f"no {python.relative_to(ROOT)}: launch/test.sh makes it")
-    return str(python)
+    python = sys.executable
+    if request.param != "transformers 5":
+        at = ROOT / ".venv-transformers4" / "bin" / "python"
+        if not at.exists():
+            pytest.fail(f"no {at.relative_to(ROOT)}: launch/test.sh makes it")
+        python = str(at)
+    monkeypatch.setattr(verify.subprocess, "run", warm(python))
+    return python
