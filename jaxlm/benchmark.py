@@ -1,4 +1,4 @@
-"""`python -m jaxlm.benchmark --what=train|decode`: speed, and how it was measured."""
+"""`python -m jaxlm.benchmark --what=train|decode|prepare`: speed, and how it was measured."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from jaxlm import command_line
+from jaxlm.benchmarks.conditions import cores
 from jaxlm.config import RunConfig
 from jaxlm.errors import UserError
 
-# A module of `jaxlm.benchmarks` each, with Settings, measure(config, settings) and table(result); what it does, and its
-# flags with their defaults.
+# Modules of `jaxlm.benchmarks` with Settings, measure(config, settings), table(result): what they do, flags, defaults.
 WHAT: dict[str, tuple[str, dict[str, Any]]] = {
     "train": (
         "the training step, in turns with the same architecture in transformers",
@@ -26,14 +26,14 @@ WHAT: dict[str, tuple[str, dict[str, Any]]] = {
             **{"rounds": 3, "texts": 32, "dtype": "float32", "plot": ""},
         },
     ),
+    "prepare": ("prepare_data of the study's mix, made up", {"sizes": "10M,100M", "processes": cores()}),
 }
-LEAST = {"seq_len": 2, "rounds": 1, "steps": 1, "prompt_tokens": 1, "new_tokens": 1, "block_size": 1, "texts": 2}
+LEAST = {"seq_len": 2, "texts": 2}  # of every other number 1
 
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints a table or JSON, and with --out writes the JSON to a file too."""
-    about = "Speed on this machine, with its conditions."
-    parser = command_line.Parser("benchmark", about, config=RunConfig, config_needed=False)
+    parser = command_line.Parser("benchmark", "Speed, with its conditions.", config=RunConfig, config_needed=False)
     what_help = "; ".join(f"{name}: {doc}" for name, (doc, _) in WHAT.items())
     parser.add_argument("--what", default="train", choices=tuple(WHAT), help=what_help)
     parser.add_argument("--batch", help="rows of a step (train: 2), or numbers of rows by commas (decode: 1,32)")
@@ -46,13 +46,15 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--new_tokens", type=int, help="decode: tokens that are written; 100")
     parser.add_argument("--block_size", type=int, help="decode: of random weights that read in blocks; 32")
     parser.add_argument("--texts", type=int, help="decode: continuations that quality is judged by; 32")
+    parser.add_argument("--sizes", help="prepare: numbers of tokens by commas; 10M,100M")
+    parser.add_argument("--processes", type=int, help="prepare: that encode; one for each core")
     parser.add_argument("--plot", metavar="FILE.png", help="decode: a picture of speed against quality")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="compute type; float32")
     parser.add_argument("--out", metavar="FILE.json", help="write the JSON to this file too")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     args = parser.parse(argv)
     settings = _settings(args)
-    if args.config is None and not settings.get("workdirs"):
+    if args.config is None and args.what != "prepare" and not settings.get("workdirs"):
         raise UserError("--config is missing, allowed: a file of configs/, or of --what=decode --workdir and --twin")
     for name in ("out", "plot"):
         value = getattr(args, name)
@@ -77,9 +79,11 @@ def _settings(args: Any) -> dict[str, Any]:
         if getattr(args, name) is not None:
             raise UserError(f"--{name} is not read by --what={args.what}, allowed: {', '.join(known)}")
     found = {name: default if getattr(args, name) is None else getattr(args, name) for name, default in known.items()}
-    for name in LEAST.keys() & known.keys():
-        if found[name] < LEAST[name]:
-            raise UserError(f"--{name} is {found[name]}, allowed: at least {LEAST[name]}")
+    for name, value in found.items():
+        if isinstance(value, int) and value < (least := LEAST.get(name, 1)):
+            raise UserError(f"--{name} is {value}, allowed: at least {least}")
+    if args.what == "prepare":
+        return found
     rows = found["batch"].split(",")
     if not all(text.isdecimal() and int(text) for text in rows) or (args.what == "train" and len(rows) > 1):
         raise UserError(f"--batch is {found['batch']!r}, allowed: a number of rows, of decode also several by commas")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import inspect
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -92,7 +93,12 @@ class Parser(argparse.ArgumentParser):
             value: Any = values
             for part in name.split("."):
                 value = value[part]
-            print(f"  {name:<28} {fields.type_name(annotation):<16} {value!r:<16} {field.metadata['doc']}")
+            rows = {name: (annotation, value)}
+            if isinstance(value, dict) and value:
+                entry = fields.entry_type(annotation)
+                rows = {f"{name}.{key}": (entry, item) for key, item in sorted(value.items())}
+            for row, (kind, item) in rows.items():
+                print(f"  {row:<28} {fields.type_name(kind):<16} {item!r:<16} {field.metadata['doc']}")
 
 
 def _split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str | None, bool]]]:
@@ -161,6 +167,12 @@ def read_config_file(spec: str) -> ml_collections.ConfigDict:
 
 def _override(config: ml_collections.ConfigDict, cls: type, name: str, text: str | None, negated: bool) -> None:
     annotations = {dotted: annotation for dotted, annotation, _ in fields.leaves(cls)}
+    mapping = name.rpartition(".")[0]
+    if (entry := fields.entry_type(annotations.get(mapping))) is not None:
+        value = config.get(mapping)
+        if isinstance(value, (Mapping, ml_collections.ConfigDict)):
+            # The file decides which names there are: an override with another one is a misspelt one.
+            annotations = {f"{mapping}.{key}": entry for key in value}
     if name not in annotations:
         raise UserError(f"--config.{name}: no such field; {fields.nearest(name, annotations)}")
     annotation = annotations[name]
@@ -178,7 +190,7 @@ def _override(config: ml_collections.ConfigDict, cls: type, name: str, text: str
             config[part] = ml_collections.ConfigDict()
         config = config[part]
     # ConfigDict checks types against the old value; None may become an int here, so the check is `build`'s.
-    with config.ignore_type():
+    with config.ignore_type() if isinstance(config, ml_collections.ConfigDict) else contextlib.nullcontext():
         config[leaf] = value
 
 

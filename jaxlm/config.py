@@ -8,11 +8,12 @@ from `run()` or `prepare()` and change a few fields; `fields.build` turns the re
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ml_collections
 
-from jaxlm.fields import config_dict, option, require, section
+from jaxlm.fields import Table, config_dict, nearest, option, require, section
 from jaxlm.model_config import ModelConfig
 from jaxlm.objective_config import ObjectiveConfig
 
@@ -228,8 +229,13 @@ class RunConfig:
 class PrepareConfig:
     """From text to fixed windows on disk."""
 
-    source: str = option("files", "files, package_docs (jaxlm.data.sources), or tfds:NAME")
-    files: str = option("", "patterns of .txt, .jsonl or .parquet files (also .gz), by commas; or tfds:NAME")
+    source: str = option("files", "what `files` says; else one source as it is written there, without a mix")
+    files: str | Mapping[str, str] = option(
+        "",
+        "patterns of .txt, .jsonl or .parquet files (also .gz), by commas; tfds:NAME; hub:OWNER/NAME; package_docs; or "
+        "several of these with names, as files.NAME",
+    )
+    weights: Mapping[str, float] = option(Table(), "of a mix, by name: share of the tokens", minimum=0)
     text_column: str = option("text", "the column or key that holds the text")
     packages: tuple[str, ...] = option((), "name==version, ...: whose documentation strings package_docs reads")
     tokenizer: str = option("train:4096", "train:SIZE, gpt2, or a tokenizer directory")
@@ -241,6 +247,7 @@ class PrepareConfig:
     seed: int = option(0, "of the order in which package_docs hands on its texts", minimum=0)
 
     def __post_init__(self) -> None:
+        self._check_mix()
         require(
             0 < self.validation_share < 1,
             f"validation_share is {self.validation_share}, allowed: between 0 and 1, both excluded",
@@ -248,6 +255,23 @@ class PrepareConfig:
         require(
             self.total_tokens is None or self.total_tokens >= self.seq_len,
             f"total_tokens is {self.total_tokens}, allowed: at least one window, seq_len = {self.seq_len}",
+        )
+
+    def _check_mix(self) -> None:
+        names = () if isinstance(self.files, str) else tuple(self.files)
+        require(isinstance(self.files, str) or bool(names), "files is empty, allowed: at least one source")
+        require(
+            not names or self.source == "files", f"source is {self.source!r}, allowed: 'files' where those are named"
+        )
+        for name in self.weights:
+            hint = nearest(name, names) if names else "allowed: none, files has no names"
+            require(name in names, f"weights has {name!r}, which files has not; {hint}")
+        missing = [name for name in names if name not in self.weights]
+        require(not missing, f"weights has no {', '.join(missing)}, allowed: a share for each of {', '.join(names)}")
+        total = sum(self.weights.values())
+        require(
+            not names or (min(self.weights.values()) > 0 and abs(total - 1) <= 1e-6),
+            f"weights is {self.weights}, which sums to {total:.6g}, allowed: shares above 0 that sum to 1",
         )
 
 

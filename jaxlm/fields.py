@@ -7,6 +7,7 @@ down. Everything else is derived from them: the ConfigDict that a file in `confi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import decimal
 import difflib
@@ -21,6 +22,28 @@ import ml_collections
 from jaxlm.errors import UserError
 
 _SCALE = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+class Table(Mapping[str, Any]):
+    """What a field of type `Mapping[str, ...]` holds: names with values, in the order of the names; hashable."""
+
+    def __init__(self, values: Mapping[str, Any] = types.MappingProxyType({})) -> None:
+        self._values = dict(sorted(values.items()))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._values)
 
 
 class ConfigError(UserError):
@@ -54,7 +77,15 @@ def type_name(annotation: Any) -> str:
         return " or ".join(type_name(a) for a in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
         return f"tuple of {type_name(typing.get_args(annotation)[0])}"
+    if typing.get_origin(annotation) is Mapping:
+        return f"{type_name(typing.get_args(annotation)[1])} by name"
     return annotation.__name__
+
+
+def entry_type(annotation: Any) -> Any:
+    """The type of the entries of a field that may hold names with values, None for every other field."""
+    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return next((typing.get_args(a)[1] for a in options if typing.get_origin(a) is Mapping), None)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -81,7 +112,8 @@ def _integer(text: str) -> int:
 def parse(annotation: Any, text: str) -> Any:
     """Reads `text` from a command line as a value of the type `annotation`.
 
-    Integers accept `1e9`, `100M` and `1B`. Raises ValueError where the text is not of that type.
+    Integers accept `1e9`, `100M` and `1B`; names with values are written `a=1,b=2`. Raises ValueError where the text is
+    not of that type.
     """
     if isinstance(annotation, types.UnionType):
         options = typing.get_args(annotation)
@@ -91,6 +123,9 @@ def parse(annotation: Any, text: str) -> Any:
     if typing.get_origin(annotation) is tuple:
         inner = text.strip().strip("()[]").strip()
         return tuple(parse(typing.get_args(annotation)[0], part) for part in inner.split(",") if part.strip())
+    if typing.get_origin(annotation) is Mapping:
+        pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+        return {name.strip(): parse(typing.get_args(annotation)[1], value) for name, _, value in pairs}
     if annotation is bool:
         lowered = text.strip().lower()
         if lowered in ("true", "1", "yes"):
@@ -108,10 +143,17 @@ def parse(annotation: Any, text: str) -> Any:
 def _coerce(annotation: Any, value: Any) -> Any:
     """`value` as the type `annotation`, or ValueError. A file in `configs/` may write an int where a float is meant."""
     if isinstance(annotation, types.UnionType):
-        options = typing.get_args(annotation)
-        if value is None and type(None) in options:
-            return None
-        return _coerce(next(a for a in options if a is not type(None)), value)
+        for option_type in typing.get_args(annotation):
+            with contextlib.suppress(ValueError):
+                return _coerce(option_type, value)
+        raise ValueError
+    if typing.get_origin(annotation) is Mapping:
+        if not isinstance(value, (Mapping, ml_collections.ConfigDict)):
+            raise ValueError
+        # A dot or an equals sign in a name could not be told from those of the command line.
+        if not all(isinstance(name, str) and name and not set(name) & set(".=,") for name in value):
+            raise ValueError
+        return Table({name: _coerce(typing.get_args(annotation)[1], v) for name, v in value.items()})
     if typing.get_origin(annotation) is tuple:
         if not isinstance(value, (tuple, list)):
             raise ValueError
@@ -149,20 +191,31 @@ def defaults(cls: type) -> dict[str, Any]:
     """
     annotations = hints(cls)
     return {
-        f.name: defaults(annotations[f.name]) if dataclasses.is_dataclass(annotations[f.name]) else f.default
+        f.name: defaults(annotations[f.name]) if dataclasses.is_dataclass(annotations[f.name]) else _plain(f.default)
         for f in dataclasses.fields(cls)
     }
 
 
+def _plain(value: Any) -> Any:
+    """The value of a leaf as JSON and ConfigDict know it."""
+    return dict(value) if isinstance(value, Table) else value
+
+
 def config_dict(cls: type) -> ml_collections.ConfigDict:
     """A locked, editable ConfigDict with the fields of a frozen dataclass at their defaults."""
-    return ml_collections.ConfigDict(defaults(cls), convert_dict=True).lock()
+    config = ml_collections.ConfigDict(defaults(cls), convert_dict=True)
+    with config.ignore_type():
+        for name, annotation, field in leaves(cls):
+            if isinstance(annotation, types.UnionType) and entry_type(annotation) is not None:
+                # A file may write one value or several with names; ConfigDict would hold on to the default's type.
+                config[name] = ml_collections.FieldReference(_plain(field.default), field_type=object)
+    return config.lock()
 
 
 def to_dict(value: Any) -> dict[str, Any]:
     """A nested dict of plain values, the inverse of `build`; tuples stay tuples."""
     return {
-        f.name: to_dict(v) if dataclasses.is_dataclass(v := getattr(value, f.name)) else v
+        f.name: to_dict(v) if dataclasses.is_dataclass(v := getattr(value, f.name)) else _plain(v)
         for f in dataclasses.fields(value)
     }
 
@@ -198,7 +251,8 @@ def _check_limits(dotted: str, value: Any, field: dataclasses.Field[Any]) -> Non
         return
     if allowed is not None and value not in allowed:
         raise ConfigError(f"{dotted} is {value!r}, allowed: {', '.join(map(repr, allowed))}")
-    for item in value if isinstance(value, tuple) else (value,):
+    items = value.values() if isinstance(value, Table) else value if isinstance(value, tuple) else (value,)
+    for item in items:
         if isinstance(item, float) and not math.isfinite(item):
             raise ConfigError(f"{dotted} is {value!r}, allowed: a finite number")
         if minimum is not None and item < minimum:

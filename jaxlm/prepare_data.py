@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from jaxlm import command_line
+from jaxlm.benchmarks.conditions import cores
 from jaxlm.config import PrepareConfig, RunConfig
 from jaxlm.errors import UserError
 from jaxlm.progress import duration
@@ -20,7 +21,12 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command; see `--help`."""
     parser = command_line.Parser("prepare_data", "Text to fixed windows on disk.", config=PrepareConfig)
     parser.add_argument("--out", metavar="DIR", default="", help="the data directory to write")
+    parser.add_argument(
+        "--processes", type=int, metavar="N", default=cores(), help="encode on so many; the result is the same"
+    )
     args = parser.parse(argv)
+    if args.processes < 1:
+        raise UserError(f"--processes is {args.processes}, allowed: at least 1")
     if not args.out:
         raise UserError("--out is missing, allowed: a directory, for example --out=runs/quickstart/data")
     from jaxlm.data.prepare import prepare  # tokenizers and TFDS take a second, --help should not
@@ -28,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
     out, started = Path(args.out), time.monotonic()
     previous = signal.signal(signal.SIGTERM, _stop)
     try:
-        written = prepare(args.config, out, report=lambda text: print(text, flush=True))
+        written = prepare(args.config, out, lambda text: print(text, flush=True), processes=args.processes)
     finally:
         signal.signal(signal.SIGTERM, previous)
     if not written:

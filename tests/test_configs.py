@@ -77,7 +77,9 @@ POCKET: dict[str, dict[str | None, int]] = {
     },
     "configs/pocket/llama3_canon.py": {None: 2_391_744},
 }
-DATA: dict[str, dict[str | None, int]] = {"configs/data/files.py": {None: 0}, "configs/data/package_docs.py": {None: 0}}
+DATA: dict[str, dict[str | None, int]] = {
+    f"configs/data/{name}.py": {None: 0} for name in ("files", "package_docs", "study_mix")
+}
 COUNTS = {
     f"{file}:{argument}" if argument else file: total
     for file, sizes in (STUDY | POCKET).items()
@@ -131,7 +133,11 @@ def test_it_builds_and_survives_json(spec: str) -> None:
 
 def as_overrides(config: Any, cls: type) -> list[tuple[str, str | None, bool]]:
     """Every leaf as somebody would type it."""
-    values = {name: value_at(config, name) for name, _, _ in fields.leaves(cls)}
+    values: dict[str, Any] = {}
+    for name, _, _ in fields.leaves(cls):
+        value = value_at(config, name)
+        entries = isinstance(value, fields.Table)
+        values |= {f"{name}.{key}": entry for key, entry in value.items()} if entries else {name: value}
     return [(n, ",".join(map(str, v)) if isinstance(v, tuple) else str(v), False) for n, v in values.items()]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,3 +132,47 @@ def test_a_config_dict_is_locked_and_has_every_default() -> None:
     assert fields.build(Outer, config) == Outer()
     with pytest.raises(AttributeError, match="locked"):
         config.nmae = "b"
+
+
+@dataclass(frozen=True)
+class Mixed:
+    files: str | Mapping[str, str] = option("", "")
+    weights: Mapping[str, float] = option(fields.Table(), "", minimum=0)
+
+
+def test_names_with_values_become_a_table_that_can_be_hashed_and_come_back_through_json() -> None:
+    config = fields.config_dict(Mixed)
+    config.files = {"b": "x", "a": "y"}
+    config.weights = {"b": 1, "a": 0.5}
+    built = fields.build(Mixed, config)
+    assert built == fields.build(Mixed, {"weights": {"a": 0.5, "b": 1.0}, "files": {"a": "y", "b": "x"}})
+    assert hash(built) == hash(fields.build(Mixed, json.loads(json.dumps(fields.to_dict(built)))))
+    assert list(built.weights) == ["a", "b"] and isinstance(built.weights["b"], float)
+    config.files = "one"
+    assert fields.build(Mixed, config).files == "one"
+    assert fields.build(Mixed, {}) == Mixed()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"weights": {"a": "much"}}, "weights is {'a': 'much'}, allowed: float by name"),
+        ({"weights": {"a": -1.0}}, "weights is {'a': -1.0}, allowed: at least 0"),
+        ({"weights": {"a": float("nan")}}, "weights is {'a': nan}, allowed: a finite number"),
+        ({"weights": 1.0}, "weights is 1.0, allowed: float by name"),
+        ({"files": {"a.b": "x"}}, "files is {'a.b': 'x'}, allowed: str or str by name"),
+        ({"files": 3}, "files is 3, allowed: str or str by name"),
+    ],
+)
+def test_what_is_no_table_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        fields.build(Mixed, values)
+    assert str(error.value) == message
+
+
+def test_a_table_is_typed_as_names_with_values() -> None:
+    annotations = fields.hints(Mixed)
+    assert fields.parse(annotations["weights"], "a=0.5, b=1e-3") == {"a": 0.5, "b": 0.001}
+    assert fields.parse(annotations["weights"], "") == {}
+    assert [fields.entry_type(annotations[name]) for name in ("files", "weights")] == [str, float]
+    assert fields.entry_type(fields.hints(Inner)["sizes"]) is None

@@ -17,16 +17,17 @@ SPLITS = (TRAIN, VALIDATION)
 class Cleaner:
     """Normalises documents and drops short ones and exact repetitions; `removed` counts those of the last pass.
 
-    Two documents are the same if they differ in white space only. A pass keeps 16 bytes for each document it has seen.
+    Two documents are the same if they differ in white space only. A pass keeps 16 bytes for each document it has seen;
+    passes over several sources that are given one set of them drop what another source has handed on already.
     """
 
     def __init__(self, min_bytes: int, deduplicate: bool) -> None:
         self._min_bytes, self._deduplicate = min_bytes, deduplicate
         self.removed: Counter[str] = Counter()
 
-    def __call__(self, documents: Iterable[Document]) -> Iterator[Document]:
+    def __call__(self, documents: Iterable[Document], seen: set[bytes] | None = None) -> Iterator[Document]:
         self.removed = Counter(too_short=0, duplicates=0)
-        seen: set[bytes] = set()
+        seen = set() if seen is None else seen
         for document in documents:
             text = normalise(document.text)
             if len(text.encode()) < max(self._min_bytes, 1):

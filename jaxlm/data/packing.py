@@ -26,12 +26,11 @@ class Packer:
     """Turns documents into windows: token k*T of the stream begins window k and ends window k-1.
 
     So tokens 1..T of all windows are the stream without its first token, each exactly once. Every document is followed
-    by one end-of-text token that belongs to it. `max_windows` bounds what is made.
+    by one end-of-text token that belongs to it.
     """
 
-    def __init__(self, seq_len: int, end_of_text_id: int, max_windows: int | None = None) -> None:
+    def __init__(self, seq_len: int, end_of_text_id: int) -> None:
         self._seq_len, self._end = seq_len, end_of_text_id
-        self._max_windows = max_windows
         self._tokens: list[IntArray] = []
         self._documents: list[npt.NDArray[np.int64]] = []
         self._held = 0
@@ -39,12 +38,7 @@ class Packer:
         self.num_tokens = 0
         self.num_windows = 0
 
-    @property
-    def full(self) -> bool:
-        """Whether `max_windows` have been made."""
-        return self._max_windows is not None and self.num_windows >= self._max_windows
-
-    def add(self, ids: Sequence[int]) -> Iterator[Window]:
+    def add(self, ids: Sequence[int] | IntArray) -> Iterator[Window]:
         """Takes the tokens of one document and yields the windows that it completes."""
         tokens = np.append(np.asarray(ids, np.int32), np.int32(self._end))
         self._tokens.append(tokens)
@@ -58,7 +52,7 @@ class Packer:
     def finish(self) -> Iterator[Window]:
         """Yields one more window with what is left and not scored yet, filled up with end-of-text outside the loss."""
         tokens, documents = self._joined()
-        if len(tokens) < 2 or self.full:
+        if len(tokens) < 2:
             return
         missing = self._seq_len + 1 - len(tokens)
         self.num_windows += 1
@@ -72,8 +66,6 @@ class Packer:
     def _whole_windows(self) -> Iterator[Window]:
         tokens, documents = self._joined()
         count = (len(tokens) - 1) // self._seq_len
-        if self._max_windows is not None:
-            count = min(count, self._max_windows - self.num_windows)
         for k in range(count):
             part = slice(k * self._seq_len, (k + 1) * self._seq_len + 1)
             self.num_windows += 1

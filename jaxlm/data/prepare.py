@@ -1,4 +1,4 @@
-"""The pipeline of `prepare_data`: source, cleaning, split, tokenizer, windows, statistics, fingerprint; streamed."""
+"""The pipeline of `prepare_data`: sources, tokenizer, mixed windows, statistics, fingerprint; streamed."""
 
 from __future__ import annotations
 
@@ -6,78 +6,105 @@ import dataclasses
 import itertools
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxlm import fields
 from jaxlm.config import PrepareConfig
-from jaxlm.data.cleaning import TRAIN, VALIDATION, Cleaner, split_documents
-from jaxlm.data.document import Document
-from jaxlm.data.packing import Packer
-from jaxlm.data.sources import open_source
-from jaxlm.data.statistics import Counts, table
+from jaxlm.data import statistics
+from jaxlm.data.cleaning import TRAIN, VALIDATION
+from jaxlm.data.corpus import Corpus
+from jaxlm.data.document import Source
+from jaxlm.data.encoding import READ_AHEAD, BatchStore, Encoder
+from jaxlm.data.mixing import Mixer, SplitDocuments
+from jaxlm.data.mixture import ONE, Mixture
+from jaxlm.data.sources import given_sources, open_sources
 from jaxlm.data.storage import WINDOWS_PER_SHARD, WindowWriter
 from jaxlm.data.tokenizer import Tokenizer
 from jaxlm.data.windows import FINGERPRINT, STATISTICS, TOKENIZER, read_fingerprint
+from jaxlm.data.workspace import DATA, ENCODED, disk_needed, in_units, require_room, workspace
 from jaxlm.errors import UserError
-from jaxlm.progress import Progress
+from jaxlm.progress import Progress, duration
 
 TOKENIZER_BYTES = 100_000_000  # of training text that a tokenizer is learnt from
+TOKENS_PER_SECOND = 500_000  # that are prepared on 2 busy cores (README), for what is said before it begins
 TOKENIZERS = "train:SIZE with a whole number, gpt2, or a tokenizer directory"
-BATCH_BYTES = 1_000_000  # of text encoded at a time
-
-SplitDocuments = Iterable[tuple[str, Document]]
 
 
 def prepare(
-    config: PrepareConfig, out: Path, report: Callable[[str], None], windows_per_shard: int = WINDOWS_PER_SHARD
+    config: PrepareConfig,
+    out: Path,
+    report: Callable[[str], None],
+    windows_per_shard: int = WINDOWS_PER_SHARD,
+    processes: int = 1,
 ) -> bool:
     """Writes the data directory `out`; returns False where it is there already, made from the same config and input.
 
-    Everything is written beside `out` and renamed when it is whole: after an error or an interruption nothing is left.
-    What is held in memory does not grow with the text, but for 16 bytes a document. Raises UserError for input that
-    cannot be used and for an `out` that holds something else.
+    Everything is written beside `out` and renamed when it is whole. After an error or an interruption nothing is left
+    but whole batches of encoded text, in `<out>.partial`, from which the same call goes on. What is held in memory does
+    not grow with the text, but for 16 bytes a document. What is written does not depend on `processes`, which encode.
+    Raises UserError for input that cannot be used, for an `out` that holds something else, and for a full disk.
     """
-    source = open_source(config)
+    _window_limit(config)  # before anything is asked of a network
+    sources = open_sources(config)
     tokenizer = _given_tokenizer(config.tokenizer)
-    identity = source.identity()
-    made_from = {"config": portable(config), "input": identity}
+    made_from = {"config": portable(config), "input": _identity(sources)}
     if _is_finished(out, made_from, tokenizer):
         return False
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
-        partial = Path(temporary) / out.name
-        partial.mkdir()
-        cleaner = Cleaner(config.min_bytes, config.deduplicate)
-
-        def documents() -> SplitDocuments:
-            return split_documents(cleaner(source.documents()), config.validation_share)
-
-        report(f"source: {config.source} ({identity[:200]})")
+    for name, given in given_sources(config).items():
+        report(f"source{'' if name == ONE else ' ' + name}: {given} ({sources[name].identity()[:200]})")
+    needed = None
+    if config.total_tokens is not None:
+        vocab_size = int(config.tokenizer.removeprefix("train:")) if tokenizer is None else tokenizer.vocab_size
+        needed = disk_needed(config.total_tokens, config.validation_share, vocab_size)
+        room = require_room(out, needed)
+        seconds = config.total_tokens / TOKENS_PER_SECOND
+        report(
+            f"about {in_units(needed)} of disk ({in_units(room)} free) and {duration(seconds)}, downloads not counted"
+        )
+    with workspace(out, needed, report) as directory:
+        if _is_finished(out, made_from, tokenizer):  # by another process, in this moment
+            return False
+        partial = directory / DATA
+        corpus = Corpus(config, sources)
         if tokenizer is None:
-            tokenizer = _learn_tokenizer(documents(), int(config.tokenizer.removeprefix("train:")))
-        report(f"tokenizer: {config.tokenizer}, {tokenizer.vocab_size:,} ids")
+            tokenizer = _learn_tokenizer(corpus.in_proportion(), int(config.tokenizer.removeprefix("train:")))
+        report(f"tokenizer: {config.tokenizer}, {tokenizer.vocab_size:,} ids, encoded by {tokenizer.encoded_by}")
         tokenizer.save(partial / TOKENIZER)
         writer = WindowWriter(partial, config.seq_len, windows_per_shard)
-        counts, windows = _write(config, documents(), tokenizer, writer)
-        statistics = counts.result(windows, {**cleaner.removed, **source.removed()})
-        _write_json(partial / STATISTICS, statistics)
+        store = BatchStore(directory / ENCODED, tokenizer.sha256())
+        with Encoder(tokenizer, store, min(processes, READ_AHEAD)) as encoder:
+            found = _write(config, corpus, tokenizer, writer, encoder, report)
+        _write_json(partial / STATISTICS, found)
         hashes = {"data_sha256": writer.close(), "tokenizer_sha256": tokenizer.sha256()}
         _write_json(partial / FINGERPRINT, hashes | made_from)
         os.rename(partial, out)
-    report(table(statistics))
+    report(statistics.table(found))
     return True
 
 
 def portable(config: PrepareConfig) -> dict[str, Any]:
     """The configuration as plain values, paths cut to their last part: a data directory names no place on a machine."""
-    files = ",".join(Path(pattern.strip()).name for pattern in config.files.split(","))
+    if isinstance(config.files, str):
+        files: str | fields.Table = _without_path(config.files)
+    else:
+        files = fields.Table({name: _without_path(given) for name, given in config.files.items()})
     scheme, colon, name = config.source.partition(":")
     tokenizer = config.tokenizer if config.tokenizer.startswith("train:") else Path(config.tokenizer).name
     cut = dataclasses.replace(config, files=files, source=scheme + colon + Path(name).name, tokenizer=tokenizer)
     return json.loads(json.dumps(fields.to_dict(cut)))
+
+
+def _without_path(given: str) -> str:
+    if given.startswith("hub:"):
+        return given
+    return ",".join(Path(pattern.strip()).name for pattern in given.split(","))
+
+
+def _identity(sources: Mapping[str, Source]) -> str:
+    return "; ".join(("" if name == ONE else f"{name}: ") + source.identity() for name, source in sources.items())
 
 
 def _is_finished(out: Path, made_from: dict[str, Any], tokenizer: Tokenizer | None) -> bool:
@@ -86,7 +113,8 @@ def _is_finished(out: Path, made_from: dict[str, Any], tokenizer: Tokenizer | No
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"--out={out} holds something else, allowed: a directory that is new or empty")
         return False
-    pairs = {name: (there["config"].get(name), value) for name, value in made_from["config"].items()}
+    usual = fields.defaults(PrepareConfig)  # of fields that came after the directory
+    pairs = {name: (there["config"].get(name, usual[name]), value) for name, value in made_from["config"].items()}
     differing = [f"{name} ({old!r} there, {new!r} here)" for name, (old, new) in pairs.items() if old != new]
     if there.get("input") != made_from["input"]:
         differing.append("the input (other files, contents or versions)")
@@ -131,50 +159,54 @@ def _learn_tokenizer(documents: SplitDocuments, size: int) -> Tokenizer:
     return Tokenizer.train(texts(), size)
 
 
+def _window_limit(config: PrepareConfig) -> int | None:
+    """How many training windows there may be, None: as many as the text gives. UserError where they make no mix."""
+    if config.total_tokens is None:
+        return None
+    limit = Mixture.of(config.weights).largest_balanced(config.total_tokens // config.seq_len)
+    if not limit:
+        raise UserError(f"total_tokens is {config.total_tokens}, allowed: enough windows for weights {config.weights}")
+    return limit
+
+
 def _write(
-    config: PrepareConfig, documents: SplitDocuments, tokenizer: Tokenizer, writer: WindowWriter
-) -> tuple[Counts, dict[str, int]]:
-    """Encodes and writes until the text or `config.total_tokens` ends; returns what was read, and windows by split."""
-    T, end = config.seq_len, tokenizer.end_of_text_id
-    limit = None if config.total_tokens is None else config.total_tokens // T
-    packers = {TRAIN: Packer(T, end, max_windows=limit), VALIDATION: Packer(T, end)}
-    counts = Counts()
-    with Progress(config.total_tokens, "writing windows", unit="token") as progress:
-        for batch in _batches(documents):
-            encoded = tokenizer.encode_batch([document.text for _, document in batch])
-            for (split, document), ids in zip(batch, encoded, strict=True):
-                # Few documents have their validation text at the end (`split_documents`), so it may be yet to come.
-                if packers[TRAIN].full and (split == TRAIN or counts.tokens(VALIDATION)):
-                    continue
-                writer.add(split, packers[split].add(ids))
-                counts.add(split, document, len(ids) + 1)
-            progress.update(counts.tokens(TRAIN))
-            if packers[TRAIN].full and counts.tokens(VALIDATION):
-                break
-    # The rest of the training text is less than a window; validation is scored to its end.
-    writer.add(VALIDATION, packers[VALIDATION].finish())
-    windows = {split: packer.num_windows for split, packer in packers.items()}
-    if not windows[TRAIN]:
+    config: PrepareConfig,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    writer: WindowWriter,
+    encoder: Encoder,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    """Encodes and writes until the text or `config.total_tokens` ends; returns the contents of `statistics.json`."""
+    T, mixture, limit = config.seq_len, corpus.mixture, _window_limit(config)
+    mixer = Mixer(mixture, writer, T, tokenizer.end_of_text_id, limit)
+    readers = corpus.read(encoder)
+    with Progress(limit and limit * T, "writing windows", unit="token") as progress:
+        mixer.run(list(readers.values()), lambda windows: progress.update(windows * T))
+    train, validation = (sum(mixer.written[split]) for split in (TRAIN, VALIDATION))
+    ended = "" if mixture.names == (ONE,) else f"source {mixer.ended_by} ends the mix: "
+    if not train:
         raise UserError(
-            f"the training text has {counts.tokens(TRAIN)} tokens, allowed: at least one window, seq_len + 1 = {T + 1} "
-            "(more text, or a smaller --config.seq_len)"
+            f"{ended}the training text has {mixer.counts.tokens(TRAIN)} tokens, allowed: at least one window, "
+            f"seq_len + 1 = {T + 1}{', in the proportions of the weights' if ended else ''} (more text, or a smaller "
+            "--config.seq_len)"
         )
-    if not windows[VALIDATION]:
-        raise UserError("no text is left for validation, allowed: more documents or a larger --config.validation_share")
-    return counts, windows
-
-
-def _batches(documents: SplitDocuments) -> Iterator[list[tuple[str, Document]]]:
-    batch: list[tuple[str, Document]] = []
-    size = 0
-    for item in documents:
-        batch.append(item)
-        size += len(item[1].text)
-        if size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    if not validation:
+        raise UserError(
+            f"{ended}no text is left for validation, allowed: more documents or a larger --config.validation_share"
+        )
+    if ended and mixer.ended_by is not None:
+        asked = f", {config.total_tokens:,} were asked for" if config.total_tokens else ""
+        report(f"{ended}it has no more text; there are {train * T:,} training tokens{asked}")
+    removed = corpus.removed(readers)
+    windows = {split: sum(counts) for split, counts in mixer.written.items()}
+    all_removed = Counter[str]()
+    for reasons in removed.values():
+        all_removed.update(reasons)
+    found = mixer.counts.result(windows, all_removed)
+    if mixture.names == (ONE,):
+        return found
+    return statistics.of_mix(found, config.weights, mixer.written, removed, mixer.ended_by)
 
 
 def _write_json(file: Path, value: dict[str, Any]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxlm.data.cleaning import SPLITS
+from jaxlm.data.cleaning import SPLITS, TRAIN
 from jaxlm.data.document import Document
 
 COUNTED = ("documents", "bytes", "tokens")
@@ -48,13 +48,35 @@ class Counts:
         }
 
 
+def of_mix(
+    statistics: Mapping[str, Any],
+    weights: Mapping[str, float],
+    windows: Mapping[str, Sequence[int]],
+    removed: Mapping[str, Mapping[str, int]],
+    ended_by: str | None,
+) -> dict[str, Any]:
+    """The statistics of a mix: `token_share` is what was promised, a source's share of the training windows.
+
+    `weights` and `removed` are by source, `windows` of each split in the order of the weights. `ended_by` is the source
+    that ran out, None where there are as many tokens as were asked for.
+    """
+    by_source = {}
+    for index, name in enumerate(weights):
+        own = {split: counts[index] for split, counts in windows.items()}
+        share = own[TRAIN] / max(sum(windows[TRAIN]), 1)
+        counts = statistics["by_source"].get(name, dict.fromkeys(COUNTED, 0))
+        by_source[name] = counts | {"token_share": share, "windows": own, "removed": dict(removed[name])}
+    return {**statistics, "by_source": by_source, "ended_by": ended_by}
+
+
 def table(statistics: Mapping[str, Any]) -> str:
     """The statistics as lines for a person."""
     rows = [("", "documents", "bytes", "tokens", "share")]
     total = max(statistics["tokens"], 1)
     parts = [*statistics["by_source"].items(), *statistics["by_split"].items(), ("all", statistics)]
     for name, counts in parts:
-        rows.append((name, *(f"{counts[key]:,}" for key in COUNTED), f"{counts['tokens'] / total:.1%}"))
+        share = counts.get("token_share", counts["tokens"] / total)
+        rows.append((name, *(f"{counts[key]:,}" for key in COUNTED), f"{share:.1%}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
     removed = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in statistics["removed"].items())

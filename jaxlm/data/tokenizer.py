@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from jaxlm.data.gpt2 import gpt2_vocabulary
+from jaxlm.data.gpt2 import FastGpt2, gpt2_vocabulary
 from jaxlm.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -33,7 +33,9 @@ def _byte_alphabet() -> dict[str, int]:
 class Tokenizer:
     """Text to token ids and back. `<|endoftext|>` ends every document; it is the only special token jaxlm uses."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, end_of_text: str = END_OF_TEXT) -> None:
+    def __init__(
+        self, backend: tokenizers.Tokenizer, end_of_text: str = END_OF_TEXT, fast: FastGpt2 | None = None
+    ) -> None:
         end_of_text_id = backend.token_to_id(end_of_text)
         if end_of_text_id is None:
             raise UserError(f"the tokenizer has no token {end_of_text!r}, allowed: one with an end-of-text token")
@@ -41,7 +43,7 @@ class Tokenizer:
         backend.encode_special_tokens = True
         backend.no_truncation()
         backend.no_padding()
-        self._backend = backend
+        self._backend, self._fast = backend, fast
         self.end_of_text = end_of_text
         self.end_of_text_id: int = end_of_text_id
         self.vocab_size: int = max(backend.get_vocab(with_added_tokens=True).values()) + 1
@@ -72,7 +74,14 @@ class Tokenizer:
     @classmethod
     def gpt2(cls) -> Tokenizer:
         """GPT-2's 50,257 ids. Raises UserError, naming the package to install, where its two files are not at hand."""
-        return cls(_backend(*gpt2_vocabulary()))
+        vocab, merges = gpt2_vocabulary()
+        alphabet = _byte_alphabet()
+        ranks = {bytes(alphabet[c] for c in token): i for token, i in vocab.items() if token != END_OF_TEXT}
+        try:
+            fast = FastGpt2(ranks)
+        except ImportError:
+            fast = None
+        return cls(_backend(vocab, merges), fast=fast)
 
     @classmethod
     def load(cls, directory: str | Path) -> Tokenizer:
@@ -125,8 +134,15 @@ class Tokenizer:
         return begun + [i for piece in rest for i in (self.end_of_text_id, *self.encode(piece))]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text, on all cores."""
+        """`encode` of each text: with tiktoken on one core where this is GPT-2's, else on all of them."""
+        if self._fast is not None and all(map(self._fast.can_encode, texts)):
+            return self._fast.encode_batch(texts)
         return [e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    @property
+    def encoded_by(self) -> str:
+        """The library that `encode_batch` uses."""
+        return "tokenizers" if self._fast is None else "tiktoken"
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, special tokens spelt out; bytes that are no character become U+FFFD."""

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+import numpy as np
+import numpy.typing as npt
+
 from jaxlm.data.cleaning import SPLITS
+from jaxlm.data.mixture import Mixture
 from jaxlm.data.packing import Window
 from jaxlm.data.tokenizer import Tokenizer
 from jaxlm.errors import UserError
@@ -39,6 +43,9 @@ class Windows:
         self.fingerprint = fingerprint
         self.statistics = statistics
         self.seq_len: int = fingerprint["config"]["seq_len"]
+        # Directories of one source, and those from before there were mixes, have no weights.
+        self._mixture = Mixture.of(fingerprint["config"].get("weights") or {})
+        self.source_names = self._mixture.names
         self.tokenizer = Tokenizer.load(directory / TOKENIZER)
         self._builder = tfds.builder_from_directory(str(directory))
         self._splits: dict[str, WindowSplit] = {}
@@ -66,6 +73,10 @@ class Windows:
                 raise UserError(f"no split {name!r} in {self.directory}, allowed: {', '.join(SPLITS)}")
             self._splits[name] = WindowSplit(self._builder.as_data_source(split=name))
         return self._splits[name]
+
+    def sources(self, split: str) -> npt.NDArray[np.int64]:
+        """Which of `source_names` each window of a split is from: int64 [N]."""
+        return self._mixture.sources(len(self.split(split)))
 
     def text(self, split: str) -> bytes:
         """The bytes of exactly the scored tokens of a split, in order: tokens 1..T of each window and its mask.

@@ -7,14 +7,11 @@ user could have got wrong has been checked; so a refused command leaves nothing 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +23,7 @@ from jaxlm import fields
 from jaxlm.config import FREE_BETWEEN_STARTS, RunConfig
 from jaxlm.errors import UserError
 from jaxlm.families import resolve
+from jaxlm.lock import held
 from jaxlm.training.vocabulary import grown
 
 CONFIG, MANIFEST, TOKENIZER, LOCK, COMPLETE = "config.json", "manifest.json", "tokenizer", "lock", "COMPLETE"
@@ -174,24 +172,9 @@ def _git() -> dict[str, Any]:
 
 @contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Holds the workdir for this process; the system lets go of it however the process ends.
-
-    Raises UserError that says who holds it.
-    """
-    with (workdir / LOCK).open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(f"--workdir={workdir} is in use by {file.read().strip() or 'another process'}") from None
-        since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
+    """Holds the workdir for this process. Raises UserError that says who holds it."""
+    with held(workdir / LOCK, f"--workdir={workdir}"):
+        yield
 
 
 def is_complete(workdir: Path) -> bool:

@@ -18,7 +18,7 @@ Refused = Callable[..., str]
 
 
 def read(pattern: object, **options: str) -> list[str]:
-    return [document.text for document in Files(PrepareConfig(files=str(pattern), **options)).documents()]  # type: ignore[arg-type]
+    return [document.text for document in Files(str(pattern), PrepareConfig(**options)).documents()]  # type: ignore[arg-type]
 
 
 def write_parquet(path: Path, texts: list[object], column: str = "text") -> Path:
@@ -154,7 +154,7 @@ def test_parquet_without_pyarrow_names_the_package(
 
 def test_reading_stops_where_the_reader_stops(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "good"}\nbroken\n')
-    documents = Files(PrepareConfig(files=str(tmp_path / "a.jsonl"))).documents()
+    documents = Files(str(tmp_path / "a.jsonl"), PrepareConfig()).documents()
     assert next(documents).text == "good"
     with pytest.raises(UserError):
         next(documents)

@@ -88,7 +88,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
 
 
 def read(*packages: str, seed: int = 0) -> list[tuple[str, str]]:
-    source = PackageDocs(PrepareConfig(source="package_docs", packages=packages, seed=seed))
+    source = PackageDocs("", PrepareConfig(packages=packages, seed=seed))
     first = [(document.source, document.text) for document in source.documents()]
     assert [(document.source, document.text) for document in source.documents()] == first
     return first
@@ -108,9 +108,20 @@ def test_the_order_depends_on_texts_and_seed_only(package: Callable[..., Path]) 
     assert {tuple(read("madeup_a==1.0", "madeup_b==2.0", seed=seed)) for seed in range(5)} != {tuple(forwards)}
 
 
+def test_a_source_may_be_some_of_the_packages(package: Callable[..., Path]) -> None:
+    for name in ("madeup_a", "madeup_b", "madeup_c"):
+        package(name, "1.0", **{name: f'"""Text of {name}."""'})
+    config = PrepareConfig(packages=("madeup_a==1.0", "madeup_b==1.0", "madeup_c==1.0"))
+    source = PackageDocs("madeup_a+madeup_c", config)
+    assert sorted(document.text for document in source.documents()) == ["Text of madeup_a.", "Text of madeup_c."]
+    assert source.identity() == "madeup_a==1.0 madeup_c==1.0"
+    with pytest.raises(UserError, match="package_docs:madeup_d: packages has no 'madeup_d'; did you mean"):
+        PackageDocs("madeup_d", config)
+
+
 def test_a_module_that_is_not_python_is_counted(package: Callable[..., Path]) -> None:
     package("madeup", "1.0", template="def {name}(): pass", good='"Good."')
-    source = PackageDocs(PrepareConfig(source="package_docs", packages=("madeup==1.0",)))
+    source = PackageDocs("", PrepareConfig(packages=("madeup==1.0",)))
     assert [document.text for document in source.documents()] == ["Good."]
     assert source.removed() == {"modules_not_python": 1}
 
@@ -151,7 +162,7 @@ def test_nothing_is_imported() -> None:
         "import sys; from jaxlm.config import PrepareConfig; from jaxlm.data.sources.package_docs import PackageDocs\n"
         "from importlib.metadata import version\n"
         "config = PrepareConfig(source='package_docs', packages=('optax==' + version('optax'),))\n"
-        "print(len(list(PackageDocs(config).documents())), 'optax' in sys.modules)"
+        "print(len(list(PackageDocs('', config).documents())), 'optax' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     count, imported = ran.stdout.split()
@@ -160,5 +171,5 @@ def test_nothing_is_imported() -> None:
 
 def test_the_error_is_one_line_about_what_to_install() -> None:
     with pytest.raises(UserError) as error:
-        PackageDocs(PrepareConfig(packages=("scipy==0.0.1",)))
+        PackageDocs("", PrepareConfig(packages=("scipy==0.0.1",)))
     assert "pip install scipy==0.0.1" in str(error.value) and "\n" not in str(error.value)

@@ -9,8 +9,8 @@ from jaxlm.data.packing import Packer, Window
 END = 9
 
 
-def packed(documents: list[list[int]], seq_len: int, **options: int) -> list[Window]:
-    packer = Packer(seq_len, END, **options)
+def packed(documents: list[list[int]], seq_len: int) -> list[Window]:
+    packer = Packer(seq_len, END)
     return [window for ids in documents for window in packer.add(ids)]
 
 
@@ -44,7 +44,3 @@ def test_a_token_that_was_scored_already_makes_no_window_of_its_own() -> None:
     packer = Packer(4, END)
     assert len(list(packer.add([1, 2, 3, 4]))) == 1
     assert not list(packer.finish())
-
-
-def test_a_budget_of_windows_ends_them() -> None:
-    assert len(packed([[1] * 100], seq_len=4, max_windows=3)) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from pathlib import Path
 
@@ -168,3 +169,20 @@ def test_transformers_4_encodes_the_same(windows: Windows, data_dir: Path) -> No
     side, pad, ids = json.loads(ran.stdout.splitlines()[-1])
     assert (side, pad) == ("left", windows.tokenizer.end_of_text_id)
     assert ids == [windows.tokenizer.encode(text) for text in given]
+
+
+def test_tiktoken_gives_the_ids_of_tokenizers_for_text_of_every_kind(gpt2_tokenizer: Tokenizer) -> None:
+    characters = [chr(c) for c in [*range(0x3100), *range(0x3100, 0x110000, 97)] if not 0xD800 <= c < 0xE000]
+    rng = random.Random(0)
+    long_words = ["".join(rng.choices("abcdefg" + mark, k=30_000)) for mark in ("", "!?", "é漢", "1")]
+    spelt_out = ["<|endoftext|>", "a<|endoftext|> b", " <|endoftext|>\n"]
+    gaps = [f"a{gap * 5000}{end}" for gap in (" ", "\n", "\t ", "\u3000", " \x85") for end in ("", "b")]
+    mixed = [f"{c}a{c}{c} {c}1 {c}'s\n{c}" for c in characters]
+    every = [*STRANGE, *long_words, *spelt_out, *gaps, *mixed]
+    assert gpt2_tokenizer.encoded_by == "tiktoken"
+    assert gpt2_tokenizer.encode_batch(every) == [gpt2_tokenizer.encode(text) for text in every]
+
+
+def test_a_gap_that_tiktoken_cannot_do_goes_to_tokenizers(gpt2_tokenizer: Tokenizer) -> None:
+    text = "a" + "\n" * 1_000_001 + "b"  # tiktoken panics
+    assert gpt2_tokenizer.encode_batch([text, "c"]) == [gpt2_tokenizer.encode(text), gpt2_tokenizer.encode("c")]

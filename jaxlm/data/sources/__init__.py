@@ -6,27 +6,46 @@ from collections.abc import Callable
 
 from jaxlm.config import PrepareConfig
 from jaxlm.data.document import Source
+from jaxlm.data.mixture import ONE
 from jaxlm.data.sources.files import Files
+from jaxlm.data.sources.hub import Hub
 from jaxlm.data.sources.package_docs import PackageDocs
 from jaxlm.data.sources.tfds import Tfds
 from jaxlm.errors import UserError
 from jaxlm.fields import nearest
 
-SOURCES: dict[str, Callable[[PrepareConfig], Source]] = {
-    "files": Files,
+FILES = "files"
+# What is made of the text after the colon, and of the rest of the configuration.
+SOURCES: dict[str, Callable[[str, PrepareConfig], Source]] = {
+    FILES: Files,
+    "hub": Hub,
     "package_docs": PackageDocs,
     "tfds": Tfds,
 }
 
 
-def open_source(config: PrepareConfig) -> Source:
-    """The source that `config.source` names; `tfds:NAME` may stand there or in `config.files`.
+def given_sources(config: PrepareConfig) -> dict[str, str]:
+    """What the user has written for each source, by name; the only source of no mix has the name ONE."""
+    if not isinstance(config.files, str):
+        return dict(config.files)
+    return {ONE: config.files if config.source == FILES else config.source}
+
+
+def open_sources(config: PrepareConfig) -> dict[str, Source]:
+    """The sources of a mix by name, or the only one.
 
     Raises UserError for a name that is not registered, and for input that is not there.
     """
     name = config.source.partition(":")[0]
-    if name == "files" and config.files.startswith("tfds:"):
-        name = "tfds"
     if name not in SOURCES:
         raise UserError(f"source is {config.source!r}, which is none of the sources; {nearest(name, SOURCES)}")
-    return SOURCES[name](config)
+    return {name: _open(given, config) for name, given in given_sources(config).items()}
+
+
+def _open(given: str, config: PrepareConfig) -> Source:
+    kind, colon, rest = given.partition(":")
+    if kind in SOURCES and kind != FILES:
+        return SOURCES[kind](rest, config)
+    if colon and kind.isidentifier():
+        raise UserError(f"files is {given!r}, and {kind!r} is none of the sources; {nearest(kind, SOURCES)}")
+    return Files(given, config)

@@ -29,14 +29,14 @@ ROWS = 256  # of a Parquet file, held at once
 
 
 class Files:
-    """The files that the patterns in `config.files` match, in order of their paths.
+    """The files that patterns match, `given` separated by commas, in order of their paths.
 
     Raises UserError for a pattern without a match and for a file that is empty, unreadable, of another format, or
     broken; the message names the file, and the line where there are lines.
     """
 
-    def __init__(self, config: PrepareConfig) -> None:
-        self._paths = matches(config.files)
+    def __init__(self, given: str, config: PrepareConfig) -> None:
+        self._paths = matches(given)
         self._column = config.text_column
         for path in self._paths:
             _format(path)

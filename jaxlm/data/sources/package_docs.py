@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from jaxlm.config import PrepareConfig
 from jaxlm.data.document import Document
 from jaxlm.errors import UserError
+from jaxlm.fields import nearest
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -27,13 +28,20 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 class PackageDocs:
     """Reads `config.packages`, a tuple of `name==version`, in an order that depends on the texts and the seed only.
 
+    `given` names some of them, as in jax+numpy; empty: all.
+
     Raises UserError where a package is missing or has another version: another version has other texts.
     """
 
-    def __init__(self, config: PrepareConfig) -> None:
+    def __init__(self, given: str, config: PrepareConfig) -> None:
         if not config.packages:
             raise UserError("packages is empty, allowed: name==version, ... (configs/data/package_docs.py has a list)")
-        self._packages = dict(_installed(requirement) for requirement in config.packages)
+        listed = {requirement.partition("==")[0]: requirement for requirement in config.packages}
+        chosen = given.split("+") if given else list(listed)
+        for name in chosen:
+            if name not in listed:
+                raise UserError(f"package_docs:{given}: packages has no {name!r}; {nearest(name, listed)}")
+        self._packages = dict(_installed(listed[name]) for name in chosen)
         self._seed = config.seed
         self._documents: tuple[Document, ...] | None = None  # some 10 MB, and parsing takes longer than all the rest
         self._removed: Counter[str] = Counter()

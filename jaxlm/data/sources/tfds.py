@@ -23,11 +23,10 @@ class Tfds:
     Raises UserError for a name, a split or a feature that is not there.
     """
 
-    def __init__(self, config: PrepareConfig) -> None:
-        given = config.source if config.source.startswith("tfds") else config.files
-        self._name = given.partition(":")[2]
+    def __init__(self, given: str, config: PrepareConfig) -> None:
+        self._name = given
         if not self._name:
-            raise UserError(f"source is {given!r}, allowed: tfds:NAME with a data set's name or directory")
+            raise UserError("files is 'tfds:', allowed: tfds:NAME with a data set's name or directory")
         self._column = config.text_column
         self._builder = _builder(self._name)
         features = self._builder.info.features or {}
