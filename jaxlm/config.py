@@ -236,7 +236,7 @@ class PrepareConfig:
         "several of these with names, as files.NAME",
     )
     weights: Mapping[str, float] = option(Table(), "of a mix, by name: share of the tokens", minimum=0)
-    text_column: str = option("text", "the column or key that holds the text")
+    text_column: str = option("text", "the column or key of the text; without it prompt and completion are read")
     packages: tuple[str, ...] = option((), "name==version, ...: whose documentation strings package_docs reads")
     tokenizer: str = option("train:4096", "train:SIZE, gpt2, or a tokenizer directory")
     seq_len: int = option(1024, "T: a window holds T+1 tokens and starts T after the last one", minimum=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from jaxlm.errors import UserError
 from jaxlm.progress import duration
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+PICTURE = "statistics.png"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -24,11 +26,14 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--processes", type=int, metavar="N", default=cores(), help="encode on so many; the result is the same"
     )
+    parser.add_argument("--show", type=int, default=0, metavar="N", help="print the first N training windows as text")
     args = parser.parse(argv)
     if args.processes < 1:
         raise UserError(f"--processes is {args.processes}, allowed: at least 1")
     if not args.out:
         raise UserError("--out is missing, allowed: a directory, for example --out=runs/quickstart/data")
+    if args.show < 0:
+        raise UserError(f"--show is {args.show}, allowed: a number of windows, or 0")
     from jaxlm.data.prepare import prepare  # tokenizers and TFDS take a second, --help should not
 
     out, started = Path(args.out), time.monotonic()
@@ -37,11 +42,28 @@ def main(argv: Sequence[str]) -> None:
         written = prepare(args.config, out, lambda text: print(text, flush=True), processes=args.processes)
     finally:
         signal.signal(signal.SIGTERM, previous)
+    _draw_statistics(out)
+    if args.show:
+        from jaxlm.data.cleaning import TRAIN
+        from jaxlm.data.show import show
+        from jaxlm.data.windows import Windows
+
+        print(show(Windows.open(out), TRAIN, args.show))
     if not written:
         print(f"{out} is complete and was made from this config: nothing to do")
         return
     print(f"wrote {out} in {duration(time.monotonic() - started)}; next:")
     print(f"  {next_command(out, args.config.seq_len)}")
+
+
+def _draw_statistics(data: Path) -> None:
+    """Draws the picture where it is missing: the windows are whole without it, and an interruption may come between."""
+    from jaxlm.data.pictures import draw
+    from jaxlm.data.windows import FINGERPRINT, STATISTICS
+
+    statistics, made_from = (json.loads((data / name).read_text()) for name in (STATISTICS, FINGERPRINT))
+    if not (data / PICTURE).is_file() and "lengths" in statistics:  # which older directories do not have
+        draw(statistics, made_from["config"].get("weights") or {}, data / PICTURE)
 
 
 def next_command(data: Path, seq_len: int) -> str:

@@ -78,7 +78,7 @@ POCKET: dict[str, dict[str | None, int]] = {
     "configs/pocket/llama3_canon.py": {None: 2_391_744},
 }
 DATA: dict[str, dict[str | None, int]] = {
-    f"configs/data/{name}.py": {None: 0} for name in ("files", "package_docs", "study_mix")
+    f"configs/data/{name}.py": {None: 0} for name in ("austen", "files", "package_docs", "study_mix")
 }
 COUNTS = {
     f"{file}:{argument}" if argument else file: total

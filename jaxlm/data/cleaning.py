@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import math
@@ -29,29 +30,43 @@ class Cleaner:
         self.removed = Counter(too_short=0, duplicates=0)
         seen = set() if seen is None else seen
         for document in documents:
-            text = normalise(document.text)
-            if len(text.encode()) < max(self._min_bytes, 1):
+            document = _normalised(document)
+            if len(document.text.encode()) < max(self._min_bytes, 1):
                 self.removed["too_short"] += 1
                 continue
             if self._deduplicate:
-                digest = hashlib.sha256(" ".join(text.split()).encode()).digest()[:16]
+                digest = hashlib.sha256(" ".join(document.text.split()).encode()).digest()[:16]
                 if digest in seen:
                     self.removed["duplicates"] += 1
                     continue
                 seen.add(digest)
-            yield Document(text, document.source)
+            yield document
 
 
 def normalise(text: str) -> str:
     r"""The text with `\n` as the end of every line, without a byte order mark and without white space around it."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff").strip()
+    return _lines(text).strip()
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+
+
+def _normalised(document: Document) -> Document:
+    """White space between a prompt and its answer stays where it was: what follows `The sum is` is ` 4`, not `4`."""
+    if not document.prompt_chars:
+        return dataclasses.replace(document, text=normalise(document.text))
+    prompt, answer = map(_lines, document.parts)
+    prompt = prompt.lstrip()
+    return dataclasses.replace(document, text=prompt + answer.rstrip(), prompt_chars=len(prompt))
 
 
 def split_documents(documents: Iterable[Document], share: float) -> Iterator[tuple[str, Document]]:
     """Yields (split, document): every 1/share-th document, the first among them, is for validation.
 
     Spreading them evenly needs no random numbers and gives the share exactly. Where there are fewer than 1/share
-    documents, validation is the last `share` of the text instead, and the document at the border is cut in two.
+    documents, validation is the last `share` of the text instead, and the document at the border is cut in two,
+    unless it begins with a prompt: then all of it is for validation.
     """
     stream = iter(documents)
     few = list(itertools.islice(stream, math.ceil(1 / share)))
@@ -69,7 +84,7 @@ def _split_by_length(documents: list[Document], share: float) -> Iterator[tuple[
     for document in documents:
         if len(document.text) <= left:
             yield TRAIN, document
-        elif left < 1:
+        elif left < 1 or document.prompt_chars:
             yield VALIDATION, document
         else:
             head, tail = _cut(document.text, int(left))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 
 from jaxlm.config import PrepareConfig
@@ -29,7 +30,7 @@ class Corpus:
     def _pass(self, name: str, seen: set[bytes]) -> SplitDocuments:
         documents = self._sources[name].documents()
         if name != ONE:
-            documents = (Document(document.text, name) for document in documents)
+            documents = (dataclasses.replace(document, source=name) for document in documents)
         return split_documents(self._cleaners[name](documents, seen), self._config.validation_share)
 
     def in_proportion(self) -> Iterator[tuple[str, Document]]:

@@ -11,11 +11,20 @@ from typing import Protocol
 class Document:
     """One text that stands for itself: it is followed by one end-of-text token and lies in one split.
 
-    `source` is the name under which it is counted in `statistics.json`.
+    `source` is the name under which it is counted in `statistics.json`. The first `prompt_chars` characters are a
+    prompt: they are read and not scored. They are encoded apart from what follows, as a prompt is that somebody types.
     """
 
     text: str
     source: str
+    prompt_chars: int = 0
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is encoded on its own: the text, or the prompt and what answers it."""
+        if not self.prompt_chars:
+            return (self.text,)
+        return self.text[: self.prompt_chars], self.text[self.prompt_chars :]
 
 
 class Source(Protocol):

@@ -41,6 +41,12 @@ def train_batches(
     return iter(batches.to_iter_dataset(options))
 
 
+def chosen_windows(available: int, limit: int = 0) -> list[int]:
+    """The numbers of `limit` windows spread evenly over those that are `available`, in order; 0: of all of them."""
+    count = min(limit, available) if limit else available
+    return [k * available // count for k in range(count)]
+
+
 def validation_batches(windows: Windows, batch_size: int, limit: int = 0, split: str = "validation") -> Iterator[Batch]:
     """Batches of the windows of a split, once, in order; `limit` > 0 takes that many, spread evenly over the split.
 
@@ -49,9 +55,8 @@ def validation_batches(windows: Windows, batch_size: int, limit: int = 0, split:
     Yields dicts of `tokens` int32 [B, T+1], `segment_ids` int32 [B, T+1], `loss_mask` bool [B, T+1].
     """
     source = windows.split(split)
-    count = min(limit, len(source)) if limit else len(source)
-    chosen = [k * len(source) // count for k in range(count)]
-    for start in range(0, count, batch_size):
+    chosen = chosen_windows(len(source), limit)
+    for start in range(0, len(chosen), batch_size):
         rows = [source[i] for i in chosen[start : start + batch_size]]
         batch: Batch = {name: np.stack([row[name] for row in rows]) for name in ("tokens", "segment_ids", "loss_mask")}
         missing = batch_size - len(rows)

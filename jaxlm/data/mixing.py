@@ -41,7 +41,8 @@ class SourceReader:
         self._documents, self._cleaner, self._encoder = documents, cleaner, encoder
         self.removed: Mapping[str, int] = {}
 
-    def __iter__(self) -> Iterator[tuple[str, Document, IntArray]]:
+    def __iter__(self) -> Iterator[tuple[str, Document, IntArray, int]]:
+        """Yields (split, document, its tokens, how many of them are its prompt's)."""
         ahead: deque[Batch] = deque()
         for batch in self._batches():
             ahead.append(batch)
@@ -62,15 +63,16 @@ class SourceReader:
         yield self._batch(batch)  # also without documents: it has the last count of what was removed
 
     def _batch(self, documents: list[tuple[str, Document]]) -> Batch:
-        encoded = self._encoder.submit([document.text for _, document in documents])
+        encoded = self._encoder.submit([part for _, document in documents for part in document.parts])
         return Batch(documents, dict(self._cleaner.removed), encoded)
 
-    def _unpacked(self, batch: Batch) -> Iterator[tuple[str, Document, IntArray]]:
+    def _unpacked(self, batch: Batch) -> Iterator[tuple[str, Document, IntArray, int]]:
         encoded = batch.encoded.result()
         self.removed = batch.removed
-        parts = np.split(encoded.ids.astype(np.int32), np.cumsum(encoded.lengths)[:-1])
-        for (split, document), ids in zip(batch.documents, parts, strict=False):  # no documents have one empty part
-            yield split, document, ids
+        parts = iter(np.split(encoded.ids.astype(np.int32), np.cumsum(encoded.lengths)[:-1]))
+        for split, document in batch.documents:
+            ids = [next(parts) for _ in document.parts]
+            yield split, document, np.concatenate(ids), sum(map(len, ids[:-1]))
 
 
 class SplitWindows:
@@ -139,6 +141,11 @@ class Mixer:
         """Windows by split, of each source."""
         return {split: windows.written for split, windows in self._windows.items()}
 
+    @property
+    def num_dropped(self) -> int:
+        """Windows of nothing but prompt."""
+        return sum(packer.num_dropped for packers in self._packers for packer in packers.values())
+
     def run(self, readers: list[SourceReader], progress: Callable[[int], None]) -> None:
         """Reads and writes until the budget is full or a source has ended; tells `progress` the training windows."""
         documents = [iter(reader) for reader in readers]
@@ -158,10 +165,10 @@ class Mixer:
             # mix would have fewer tokens than its share.
             self._windows[VALIDATION].add(0, self._packers[0][VALIDATION].finish())
 
-    def _take(self, source: int, split: str, document: Document, ids: IntArray) -> None:
+    def _take(self, source: int, split: str, document: Document, ids: IntArray, num_prompt: int) -> None:
         if self._windows[split].full:
             return
-        self._windows[split].add(source, self._packers[source][split].add(ids))
+        self._windows[split].add(source, self._packers[source][split].add(ids, num_prompt))
         self.counts.add(split, document, len(ids) + 1)
 
     def _is_done(self) -> bool:

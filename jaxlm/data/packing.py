@@ -26,23 +26,27 @@ class Packer:
     """Turns documents into windows: token k*T of the stream begins window k and ends window k-1.
 
     So tokens 1..T of all windows are the stream without its first token, each exactly once. Every document is followed
-    by one end-of-text token that belongs to it.
+    by one end-of-text token that belongs to it. A window within one long prompt has nothing to score: it is
+    dropped, and counted in `num_dropped`.
     """
 
     def __init__(self, seq_len: int, end_of_text_id: int) -> None:
         self._seq_len, self._end = seq_len, end_of_text_id
         self._tokens: list[IntArray] = []
         self._documents: list[npt.NDArray[np.int64]] = []
+        self._scored: list[npt.NDArray[np.bool_]] = []
         self._held = 0
         self._num_documents = 0
         self.num_tokens = 0
         self.num_windows = 0
+        self.num_dropped = 0
 
-    def add(self, ids: Sequence[int] | IntArray) -> Iterator[Window]:
-        """Takes the tokens of one document and yields the windows that it completes."""
+    def add(self, ids: Sequence[int] | IntArray, num_prompt: int = 0) -> Iterator[Window]:
+        """Takes the tokens of one document, the first `num_prompt` not scored; yields the windows that it completes."""
         tokens = np.append(np.asarray(ids, np.int32), np.int32(self._end))
         self._tokens.append(tokens)
         self._documents.append(np.full(len(tokens), self._num_documents, np.int64))
+        self._scored.append(np.arange(len(tokens)) >= num_prompt)
         self._num_documents += 1
         self._held += len(tokens)
         self.num_tokens += len(tokens)
@@ -51,34 +55,36 @@ class Packer:
 
     def finish(self) -> Iterator[Window]:
         """Yields one more window with what is left and not scored yet, filled up with end-of-text outside the loss."""
-        tokens, documents = self._joined()
+        tokens, documents, scored = self._joined()
         if len(tokens) < 2:
             return
         missing = self._seq_len + 1 - len(tokens)
-        self.num_windows += 1
         segments = np.pad(documents - documents[0] + 1, (0, missing)).astype(np.int32)
-        yield {
-            "tokens": np.pad(tokens, (0, missing), constant_values=self._end),
-            "segment_ids": segments,
-            "loss_mask": segments > 0,
-        }
+        tokens = np.pad(tokens, (0, missing), constant_values=self._end)
+        yield from self._with_something_to_score(tokens, segments, np.pad(scored, (0, missing)))
 
     def _whole_windows(self) -> Iterator[Window]:
-        tokens, documents = self._joined()
-        count = (len(tokens) - 1) // self._seq_len
-        for k in range(count):
-            part = slice(k * self._seq_len, (k + 1) * self._seq_len + 1)
-            self.num_windows += 1
-            yield {
-                "tokens": tokens[part],
-                "segment_ids": (documents[part] - documents[part.start] + 1).astype(np.int32),
-                "loss_mask": np.ones(self._seq_len + 1, np.bool_),
-            }
-        rest = count * self._seq_len
-        self._tokens, self._documents = [tokens[rest:].copy()], [documents[rest:].copy()]
-        self._held = len(tokens) - rest
+        tokens, documents, scored = self._joined()
+        done = 0
+        while done + self._seq_len < len(tokens):
+            part = slice(done, done + self._seq_len + 1)
+            segments = (documents[part] - documents[done] + 1).astype(np.int32)
+            done += self._seq_len
+            yield from self._with_something_to_score(tokens[part], segments, scored[part].copy())
+        self._tokens, self._documents = [tokens[done:].copy()], [documents[done:].copy()]
+        self._scored = [scored[done:].copy()]
+        self._held = len(tokens) - done
 
-    def _joined(self) -> tuple[IntArray, npt.NDArray[np.int64]]:
+    def _with_something_to_score(
+        self, tokens: IntArray, segments: IntArray, loss_mask: npt.NDArray[np.bool_]
+    ) -> Iterator[Window]:
+        if loss_mask[1:].any():
+            self.num_windows += 1
+            yield {"tokens": tokens, "segment_ids": segments, "loss_mask": loss_mask}
+        else:
+            self.num_dropped += 1
+
+    def _joined(self) -> tuple[IntArray, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         if not self._tokens:
-            return np.zeros(0, np.int32), np.zeros(0, np.int64)
-        return np.concatenate(self._tokens), np.concatenate(self._documents)
+            return np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        return np.concatenate(self._tokens), np.concatenate(self._documents), np.concatenate(self._scored)

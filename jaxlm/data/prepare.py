@@ -203,6 +203,8 @@ def _write(
     all_removed = Counter[str]()
     for reasons in removed.values():
         all_removed.update(reasons)
+    if mixer.num_dropped:
+        all_removed["windows_of_nothing_but_prompt"] = mixer.num_dropped
     found = mixer.counts.result(windows, all_removed)
     if mixture.names == (ONE,):
         return found

@@ -18,19 +18,24 @@ class Counts:
     def __init__(self) -> None:
         self._by_split = {split: Counter[str]() for split in SPLITS}
         self._by_source: dict[str, Counter[str]] = {}
+        self._lengths: dict[str, Counter[int]] = {}
 
     def add(self, split: str, document: Document, num_tokens: int) -> None:
         """Counts a document whose encoding, end-of-text included, has `num_tokens` tokens."""
         counted = Counter(documents=1, bytes=len(document.text.encode()), tokens=num_tokens)
         self._by_split[split] += counted
         self._by_source.setdefault(document.source, Counter()).update(counted)
+        self._lengths.setdefault(document.source, Counter())[num_tokens.bit_length() - 1] += 1
 
     def tokens(self, split: str) -> int:
         """Tokens of one split so far."""
         return self._by_split[split]["tokens"]
 
     def result(self, windows: Mapping[str, int], removed: Mapping[str, int]) -> dict[str, Any]:
-        """The contents of `statistics.json`; `windows` by split, `removed` documents by reason."""
+        """The contents of `statistics.json`; `windows` by split, `removed` documents by reason.
+
+        `lengths` has a histogram for each source: number i counts the documents of 2^i to 2^(i+1) - 1 tokens.
+        """
         total = sum(self._by_split.values(), Counter[str]())
         all_tokens = max(total["tokens"], 1)
         return {
@@ -43,6 +48,9 @@ class Counts:
             "by_source": {
                 source: {name: counts[name] for name in COUNTED} | {"token_share": counts["tokens"] / all_tokens}
                 for source, counts in sorted(self._by_source.items())
+            },
+            "lengths": {
+                source: [counts[i] for i in range(max(counts) + 1)] for source, counts in sorted(self._lengths.items())
             },
             "removed": dict(removed),
         }

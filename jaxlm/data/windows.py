@@ -42,6 +42,7 @@ class Windows:
         self.directory = directory
         self.fingerprint = fingerprint
         self.statistics = statistics
+        self.source_names: tuple[str, ...] = ("all",)
         self.seq_len: int = fingerprint["config"]["seq_len"]
         # Directories of one source, and those from before there were mixes, have no weights.
         self._mixture = Mixture.of(fingerprint["config"].get("weights") or {})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from jaxlm.evaluation.likelihood import Result
 from jaxlm.evaluation.statistics import Score
@@ -35,6 +38,27 @@ def losses(results: Mapping[int, Result], kind: str, frequency: Score | None) ->
     return out
 
 
+def by_source(score: Score, sources_N: npt.NDArray[np.integer], names: Sequence[str]) -> dict[str, Any]:
+    """The loss on the windows of each source, by name, out of the score of all of them.
+
+    `sources_N` int [N] says which of `names` each window is from. A source without a window among the N has no loss.
+    """
+    out: dict[str, Any] = {}
+    for index, name in enumerate(names):
+        part = score.of(sources_N == index)
+        loss, bits = part.nats_per_token if part.tokens_N.sum() else None, part.bits_per_byte
+        out[name] = {
+            "loss": loss.value if loss else None,
+            "stderr": loss.stderr if loss else None,
+            "bits_per_byte": bits.value if bits else None,
+            "bits_per_byte_stderr": bits.stderr if bits else None,
+            "num_tokens": int(part.tokens_N.sum()),
+            "num_bytes": int(part.bytes_N.sum()),
+            "num_windows": len(part.tokens_N),
+        }
+    return out
+
+
 def block_label(block_size: int) -> str:
     """How a block size is called in the record: `block 32`, `whole window`."""
     return "whole window" if block_size == WHOLE_WINDOW else f"block {block_size}"
@@ -53,6 +77,8 @@ def table(record: Mapping[str, Any]) -> str:
     for label, part in (record.get("loss_by_block_size") or {"": record}).items():
         if part["loss"] is not None:
             rows.append((f"{name} ({label})" if label else name, part))
+    by_name = record.get("loss_by_source") or {}
+    rows[1:1] = [(f"  on {source}", part) for source, part in by_name.items() if part["loss"] is not None]
     rows += [(LABELS[key], part) for key, part in (record.get("baselines") or {}).items()]
     width = max(len(label) for label, _ in rows)
     lines = [f"{'':<{width}}{'nats per token':>20}{'bits per byte':>20}"]

@@ -59,6 +59,10 @@ class Score:
         """Nats of all scored tokens / ln 2 / their bytes; end-of-text adds nats and no bytes. None without bytes."""
         return ratio(self.nats_N / math.log(2), self.bytes_N) if self.bytes_N.sum() else None
 
+    def of(self, chosen_N: npt.NDArray[np.bool_]) -> Score:
+        """What some of the windows cost."""
+        return Score(self.nats_N[chosen_N], self.tokens_N[chosen_N], self.bytes_N[chosen_N])
+
     def minus(self, other: Score) -> Estimate:
         """Nats a token by which this loss is above that of `other` on the same windows; below 0 where it is better.
 

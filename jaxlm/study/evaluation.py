@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 import jaxlm
 from jaxlm.config import RunConfig
-from jaxlm.data.loader import Batch, validation_batches
+from jaxlm.data.loader import Batch, chosen_windows, validation_batches
 from jaxlm.data.windows import Windows
 from jaxlm.errors import UserError
 from jaxlm.evaluation import baselines, record
@@ -100,6 +100,7 @@ def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
         "seed": settings.seed,
         "dtype": trained.model.execution.dtype,
         **record.losses(results, trained.kind, frequency),
+        **_by_source(windows, settings.split, num_windows, results),
         "baselines": found,
         **record.no_tasks(),
         "conditions": {
@@ -136,6 +137,15 @@ def _windows(directory: Path, config: RunConfig, data_dir: str) -> Windows:
             f"{config.model.max_positions}"
         )
     return windows
+
+
+def _by_source(windows: Windows, split: str, num_windows: int, results: dict[int, Result]) -> dict[str, Any]:
+    """The loss that counts, on the windows of each source; nothing where there is one source, or no loss."""
+    if len(windows.source_names) == 1 or not results:
+        return {}
+    sources_N = windows.sources(split)[chosen_windows(len(windows.split(split)), num_windows)]
+    first = next(iter(results.values()))
+    return {"loss_by_source": record.by_source(first.score, sources_N, windows.source_names)}
 
 
 def _baselines(

@@ -13,10 +13,11 @@ import jax
 
 from jaxlm import fields
 from jaxlm.config import RunConfig
-from jaxlm.data.loader import train_batches, validation_batches
+from jaxlm.data.loader import chosen_windows, train_batches, validation_batches
 from jaxlm.data.windows import read_fingerprint
 from jaxlm.errors import Interrupted
 from jaxlm.evaluation.likelihood import Likelihood
+from jaxlm.evaluation.record import by_source
 from jaxlm.progress import Progress
 from jaxlm.training import checkpoint, schedule, workdir
 from jaxlm.training.flops import parameter_counts, peak_flops, training_flops
@@ -234,7 +235,8 @@ class _Loop:
         if block_size not in self.likelihoods:
             token_bytes_V = windows.tokenizer.token_bytes()
             self.likelihoods[block_size] = Likelihood(self.r.objective(block_size), token_bytes_V)
-        num_windows = min(train.eval_windows, len(windows.split("validation")))
+        chosen = chosen_windows(len(windows.split("validation")), train.eval_windows)
+        num_windows = len(chosen)
         rows = min(train.micro_batch or train.batch_size, num_windows)
         with self.meter.paused():
             result = self.likelihoods[block_size].validate(
@@ -244,6 +246,8 @@ class _Loop:
                 self.r.config.seed,
             )
         line = {"step": self.step, "eval": "validation", **result.to_json()}
+        if len(windows.source_names) > 1:
+            line["by_source"] = by_source(result.score, windows.sources("validation")[chosen], windows.source_names)
         if self.r.kind == "convert":
             line["block_size"] = block_size
         self.writer.write(line)

@@ -44,3 +44,25 @@ def test_a_token_that_was_scored_already_makes_no_window_of_its_own() -> None:
     packer = Packer(4, END)
     assert len(list(packer.add([1, 2, 3, 4]))) == 1
     assert not list(packer.finish())
+
+
+def test_a_prompt_is_read_and_not_scored_and_its_answer_is_up_to_the_end_of_text() -> None:
+    packer = Packer(4, END)
+    windows = [*packer.add([1, 2, 3, 4, 5], num_prompt=3), *packer.add([6, 7], num_prompt=1), *packer.finish()]
+    assert [w["tokens"].tolist() for w in windows] == [[1, 2, 3, 4, 5], [5, END, 6, 7, END]]
+    assert [w["loss_mask"].tolist() for w in windows] == [
+        [False, False, False, True, True],
+        [True, True, False, True, True],
+    ]
+
+
+def test_a_window_of_nothing_but_prompt_is_dropped_and_counted() -> None:
+    packer = Packer(4, END)
+    windows = [*packer.add([1] * 11 + [2, 3, 4], num_prompt=11), *packer.add([5] * 2), *packer.finish()]
+    assert [w["tokens"].tolist() for w in windows] == [[1, 1, 1, 2, 3], [3, 4, END, 5, 5], [5, END, END, END, END]]
+    assert (packer.num_dropped, packer.num_windows) == (2, 3)
+    assert [*Packer(8, END).add([1, 2], num_prompt=2)] == []
+    last = Packer(4, END)
+    assert [*last.add([1, 2, 3, 4, 5, 6], num_prompt=6), *last.finish()][-1]["loss_mask"].tolist() == [
+        False, False, True, False, False,
+    ]  # fmt: skip

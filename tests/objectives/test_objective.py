@@ -108,6 +108,44 @@ class Oracle:
         return jnp.tile(100.0 * jax.nn.one_hot(said_BT, V), (1, structure.streams, 1)), {}
 
 
+class FreeHidden:
+    """In place of a model: what it says at each position is its parameter, so that a gradient shows who is asked."""
+
+    def __init__(self, model) -> None:
+        self.config = model.config
+
+    def head_VD(self, params) -> jax.Array:
+        return jnp.eye(V)
+
+    def hidden_and_losses(self, said_BTV, inputs, structure, segments):
+        return jnp.tile(said_BTV, (1, structure.streams, 1)), {}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [ObjectiveConfig(), *(ObjectiveConfig(kind="diffusion", block_size=b, eps=EVERYTHING) for b in (0, 4))],
+    ids=["causal", "whole window", "blocks"],
+)
+def test_what_the_mask_spares_is_never_masked_scored_or_learnt(model, batch, config) -> None:
+    """Two prompts in a window, and a window of prompt alone."""
+    spared = np.zeros((B, T + 1), bool)
+    spared[:, :5], spared[:, 9:11], spared[1] = True, True, True
+    prompts = {**batch, "loss_mask": jnp.asarray(~spared)}
+    objective = build_objective(config, FreeHidden(model), mask_token_id=MASK)
+    said = jax.random.normal(jax.random.key(2), (B, T, V))
+
+    def loss(said_BTV, tokens):
+        return objective(said_BTV, {**prompts, "tokens": tokens}, key(), ROWS, B)["loss"]
+
+    (nats, weight), gradient = jax.value_and_grad(lambda s: loss(s, batch["tokens"]), has_aux=True)(said)
+    assert weight == (~spared[:, 1:]).sum()
+    np.testing.assert_array_equal(jnp.any(gradient != 0, axis=2), ~spared[:, 1:])
+    masked = objective.corruption(prompts, key(), ROWS, B)
+    np.testing.assert_array_equal(masked, ~spared[:, 1:] & objective.corrupts)
+    other = jnp.where(spared, (batch["tokens"] + 1) % MASK, batch["tokens"])
+    assert loss(said, other)[0] == nats
+
+
 @pytest.mark.parametrize("shift", [False, True])
 @pytest.mark.parametrize("block_size", [1, 5, 0])
 def test_a_perfect_model_costs_nothing(model, batch, block_size, shift) -> None:

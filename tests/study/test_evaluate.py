@@ -14,6 +14,7 @@ import pytest
 
 import jaxlm
 from jaxlm import evaluate
+from jaxlm.data.loader import chosen_windows
 from jaxlm.data.windows import Windows
 from jaxlm.errors import UserError
 from jaxlm.training.fingerprints import params_sha256
@@ -84,6 +85,32 @@ def test_the_printed_table_says_checkpoint_and_bound(
     printed = capsys.readouterr().out
     for text in (f"step {STEPS}", values["parameter_hash"][:16], "ELBO, the loss is at most (block 8)", "xz -9"):
         assert text in printed
+
+
+def test_the_loss_by_source_is_of_the_windows_that_were_chosen(
+    runs: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = (f"--workdir={runs.ar}", "--what=loss", "--limit=5")
+    one = record(tmp_path / "one.json", *flags)
+    assert "loss_by_source" not in one
+    available = len(Windows.open(runs.data).split("validation"))
+    third = chosen_windows(available, 5)[2]
+    opened = Windows.open
+
+    def as_a_mix(directory: str) -> Windows:
+        windows = opened(directory)
+        monkeypatch.setattr(windows, "source_names", ("dclm", "finepdfs"))
+        monkeypatch.setattr(windows, "sources", lambda split: (np.arange(available) == third).astype(int))
+        return windows
+
+    monkeypatch.setattr(Windows, "open", as_a_mix)
+    mixed = record(tmp_path / "mixed.json", *flags)
+    assert "on finepdfs" in capsys.readouterr().out
+    parts = mixed.pop("loss_by_source")
+    assert mixed == one
+    assert {name: part["num_windows"] for name, part in parts.items()} == {"dclm": 4, "finepdfs": 1}
+    nats = sum(part["loss"] * part["num_tokens"] for part in parts.values())
+    assert nats == pytest.approx(mixed["loss"] * mixed["num_tokens"])
 
 
 @pytest.mark.parametrize(

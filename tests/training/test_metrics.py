@@ -7,11 +7,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jaxlm.config import RunConfig
+from jaxlm.data.windows import Windows
 from jaxlm.errors import UserError
-from jaxlm.training import metrics
+from jaxlm.training import loop, metrics
 from jaxlm.training.metrics import Meter, MetricsWriter, read_lines
 
 
@@ -42,6 +44,27 @@ def test_sinks_get_the_numbers_under_the_name_of_what_they_measure(tmp_path: Pat
         writer.write({"step": 1, "loss": 3.0, "mfu": None, "mfu_convention": "six_n"})
         writer.write({"step": 1, "eval": "validation", "loss": 2, "is_bound": True})
     assert sink.calls == [(1, "train", {"loss": 3.0}), (1, "validation", {"loss": 2.0}), ("closed",)]
+
+
+def test_a_validation_on_a_mix_logs_the_loss_of_each_source(
+    tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Windows.open
+
+    def as_a_mix(directory: str) -> Windows:
+        windows = opened(directory)
+        monkeypatch.setattr(windows, "source_names", ("dclm", "finepdfs"))
+        monkeypatch.setattr(windows, "sources", lambda split: np.arange(len(windows.split(split))) % 2)
+        return windows
+
+    monkeypatch.setattr(Windows, "open", as_a_mix)
+    loop.train(tiny(train={"total_tokens": 128, "eval_windows": 7}), tmp_path / "run", kind="train")
+    (line,) = [line for line in read_lines(tmp_path / "run") if "eval" in line]
+    parts = line["by_source"]
+    assert list(parts) == ["dclm", "finepdfs"]
+    assert sum(part["num_windows"] for part in parts.values()) == line["num_windows"] == 7
+    nats = sum(part["loss"] * part["num_tokens"] for part in parts.values())
+    assert nats == pytest.approx(line["loss"] * line["num_tokens"])
 
 
 def test_a_missing_package_is_named_before_anything_is_made(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from jaxlm.config import PrepareConfig
 from jaxlm.data.document import Source
 from jaxlm.data.mixture import ONE
+from jaxlm.data.sources.austen import Austen
 from jaxlm.data.sources.files import Files
 from jaxlm.data.sources.hub import Hub
 from jaxlm.data.sources.package_docs import PackageDocs
@@ -17,6 +18,7 @@ from jaxlm.fields import nearest
 FILES = "files"
 # What is made of the text after the colon, and of the rest of the configuration.
 SOURCES: dict[str, Callable[[str, PrepareConfig], Source]] = {
+    "austen": Austen,
     FILES: Files,
     "hub": Hub,
     "package_docs": PackageDocs,

@@ -1,7 +1,7 @@
 """The user's own text: `.txt`, `.jsonl` and `.parquet` files, each also gzipped, read as a stream.
 
 A `.txt` file is one document, or several if `<|endoftext|>` stands between them; a line of a `.jsonl` file and a row of
-a `.parquet` file is one.
+a `.parquet` file is one. Without the text column, a row's `prompt` and `completion` are one, the prompt not scored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -26,6 +26,9 @@ from jaxlm.fields import nearest
 READ_BYTES = 1 << 18
 LONGEST_TEXT = 1 << 20  # characters; a longer text file is cut at a line's end, so that memory stays constant
 ROWS = 256  # of a Parquet file, held at once
+PROMPT_AND_COMPLETION = ("prompt", "completion")
+
+Parts = tuple[str, ...]  # a text; or a prompt, and what answers it
 
 
 class Files:
@@ -46,9 +49,10 @@ class Files:
     def documents(self) -> Iterator[Document]:
         for path in self._paths:
             read, found = READERS[_format(path)], False
-            for text in read(path, self._column):
+            for parts in read(path, self._column):
                 found = True
-                yield Document(text, "files")
+                text = "".join(parts)
+                yield Document(text, "files", prompt_chars=len(text) - len(parts[-1]))
             if not found:
                 raise UserError(f"file {path} holds no documents, allowed: files with text")
 
@@ -56,11 +60,11 @@ class Files:
         return {}
 
     def identity(self) -> str:
-        return " ".join(f"{path.name}:{path.stat().st_size}:{_crc(path):08x}" for path in self._paths)
+        return " ".join(f"{path.name}:{path.stat().st_size}:{checksum(path):08x}" for path in self._paths)
 
 
-def _crc(path: Path) -> int:
-    """Of the contents: a file that was changed keeps its name, and often its size."""
+def checksum(path: Path) -> int:
+    """CRC-32 of the contents: a file that was changed keeps its name, and often its size."""
     crc = 0
     try:
         with path.open("rb") as stream:
@@ -107,7 +111,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise UserError(f"file {path} cannot be read: {error.strerror or error}") from None
 
 
-def _read_text(path: Path, column: str) -> Iterator[str]:
+def _read_text(path: Path, column: str) -> Iterator[Parts]:
     """Yields the texts between end-of-text marks; `column` has no meaning here."""
     with _opened(path) as file:
         pending, place = "", 0
@@ -117,15 +121,15 @@ def _read_text(path: Path, column: str) -> Iterator[str]:
             text, rest = _decode(data, path, place)
             place += len(data) - len(rest)
             *texts, pending = (pending + text).split(END_OF_TEXT)
-            yield from texts
+            yield from ((text,) for text in texts)
             while len(pending) > LONGEST_TEXT:
                 end = pending.rfind("\n", LONGEST_TEXT // 2, LONGEST_TEXT) + 1 or LONGEST_TEXT
-                yield pending[:end]
+                yield (pending[:end],)
                 pending = pending[end:]
         if rest:
             raise UserError(f"file {path} is not UTF-8: byte {place} begins a character that the file does not end")
         if pending.strip():
-            yield pending
+            yield (pending,)
 
 
 def _decode(data: bytes, path: Path, place: int) -> tuple[str, bytes]:
@@ -140,8 +144,8 @@ def _decode(data: bytes, path: Path, place: int) -> tuple[str, bytes]:
         ) from None
 
 
-def _read_lines(path: Path, column: str) -> Iterator[str]:
-    """Yields the strings under the key `column` of the JSON objects, one a line; blank lines are passed over."""
+def _read_lines(path: Path, column: str) -> Iterator[Parts]:
+    """Yields what is under the key `column` of the JSON objects, one a line; blank lines are passed over."""
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -155,13 +159,11 @@ def _read_lines(path: Path, column: str) -> Iterator[str]:
                 raise UserError(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
             if not isinstance(record, dict):
                 raise UserError(f"{where}: a {type(record).__name__}, allowed: a JSON object with the key {column!r}")
-            if column not in record:
-                raise UserError(f"{where}: no key {column!r} (--config.text_column); {nearest(column, record)}")
-            yield _checked(record[column], column, where)
+            yield _parts(record, _columns(column, record, f"{where}: no key"), where)
 
 
-def _read_parquet(path: Path, column: str) -> Iterator[str]:
-    """Yields the rows of the text column `column`, a few at a time."""
+def _read_parquet(path: Path, column: str) -> Iterator[Parts]:
+    """Yields what is in the column `column`, a few rows at a time."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -171,18 +173,36 @@ def _read_parquet(path: Path, column: str) -> Iterator[str]:
         if path.suffix == ".gz":  # Parquet is read from its end, gzip from its beginning
             shutil.copyfileobj(file, unpacked)
         try:
-            table = pyarrow.parquet.ParquetFile(unpacked if path.suffix == ".gz" else file)
-            names = table.schema_arrow.names
-            if column not in names:
-                raise UserError(f"file {path}: no column {column!r} (--config.text_column); {nearest(column, names)}")
+            # Buffered in advance, all of the file would stay in memory to its end.
+            table = pyarrow.parquet.ParquetFile(unpacked if path.suffix == ".gz" else file, pre_buffer=False)
+            columns = _columns(column, table.schema_arrow.names, f"file {path}: no column")
             row = 0
-            for batch in table.iter_batches(batch_size=ROWS, columns=[column]):
-                for value in batch.column(0).to_pylist():
+            for batch in table.iter_batches(batch_size=ROWS, columns=list(columns)):
+                for record in batch.to_pylist():
                     row += 1
-                    yield _checked(value, column, f"file {path}, row {row}")
+                    yield _parts(record, columns, f"file {path}, row {row}")
         except pyarrow.ArrowException as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"file {path} is truncated or not Parquet: {reason}") from None
+
+
+def _columns(column: str, names: Collection[str], missing: str) -> tuple[str, ...]:
+    """Where the text is: `column`, or prompt and completion. Raises UserError, which `missing` begins, without both."""
+    if column in names:
+        return (column,)
+    if set(PROMPT_AND_COMPLETION) <= set(names):
+        return PROMPT_AND_COMPLETION
+    if there := [name for name in PROMPT_AND_COMPLETION if name in names]:
+        (lacking,) = set(PROMPT_AND_COMPLETION) - set(there)
+        raise UserError(f"{missing} {lacking!r} beside {there[0]!r}, allowed: both, or --config.text_column={there[0]}")
+    raise UserError(f"{missing} {column!r} (--config.text_column); {nearest(column, names)}")
+
+
+def _parts(record: Mapping[str, object], columns: tuple[str, ...], where: str) -> Parts:
+    parts = tuple(_checked(record[column], column, where) for column in columns)
+    if columns == PROMPT_AND_COMPLETION and not parts[-1].strip():
+        raise UserError(f"{where}: {columns[-1]!r} is empty, allowed: text, which is what is scored")
+    return parts
 
 
 def _checked(value: object, column: str, where: str) -> str:
@@ -195,7 +215,7 @@ def _checked(value: object, column: str, where: str) -> str:
     return value
 
 
-READERS: dict[str, Callable[[Path, str], Iterator[str]]] = {
+READERS: dict[str, Callable[[Path, str], Iterator[Parts]]] = {
     ".txt": _read_text,
     ".jsonl": _read_lines,
     ".parquet": _read_parquet,

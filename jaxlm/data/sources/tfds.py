@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxlm.config import PrepareConfig
 from jaxlm.data.document import Document
+from jaxlm.data.sources.files import checksum
 from jaxlm.errors import UserError
 from jaxlm.fields import nearest
 
@@ -62,7 +63,11 @@ class Tfds:
         return {}
 
     def identity(self) -> str:
-        return str(self._builder.info.full_name)
+        name = str(self._builder.info.full_name)
+        if not Path(self._name).expanduser().is_dir():
+            return name  # a version in the catalog is the same everywhere; in a directory may be anybody's text
+        splits = self._builder.info.splits.values()
+        return " ".join([name, *(f"{checksum(Path(path)):08x}" for split in splits for path in split.filepaths)])
 
 
 def _builder(name: str) -> Any:
