@@ -14,7 +14,7 @@ COMMANDS = {
     "train": "train a model, or go on training it",
     "convert": "autoregressive model to diffusion model",
     "merge": "the best checkpoints of a run as one model",
-    "evaluate": "validation loss, bits per byte, baselines",
+    "evaluate": "validation loss, bits per byte, baselines, benchmarks",
     "generate": "text from a model",
     "export": "a Hugging Face directory",
     "import_hf": "a Hugging Face model as a workdir",
@@ -23,7 +23,7 @@ COMMANDS = {
     "fingerprint": "what must be equal on every machine",
     "benchmark": "speed beside PyTorch on this CPU",
     "report": "runs beside one another, with pictures",
-    "list": "families, sources of text and configs",
+    "list": "families, sources of text, tasks and configs",
 }
 
 

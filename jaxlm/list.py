@@ -1,4 +1,4 @@
-"""`python -m jaxlm.list`: what there is to choose from: families, sources of text, configs with a line each."""
+"""`python -m jaxlm.list`: what there is to choose from: families, sources, tasks, configs with a line each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from jaxlm import command_line
 
 def main(argv: Sequence[str]) -> None:
     """Prints the registries and the configs of the folder it is run in."""
-    parser = command_line.Parser("list", "Families, sources of text, and the configs below ./configs.")
+    parser = command_line.Parser(
+        "list", "Families, sources of text, groups of benchmark tasks, and the configs below ./configs."
+    )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     args = parser.parse(argv)
     found = choices(Path("configs"))
@@ -25,13 +27,16 @@ def main(argv: Sequence[str]) -> None:
 
 
 def choices(configs: Path) -> dict[str, dict[str, str]]:
-    """Name and one line of every family, source and config."""
+    """Name and one line of every family, source, group of tasks (and the tasks made here) and config."""
     from jaxlm.data.sources import SOURCES
+    from jaxlm.evaluation.bigbench_tasks import TASKS
+    from jaxlm.evaluation.tasks import ABOUT
     from jaxlm.families.registry import FAMILIES
 
     return {
         "families": dict(FAMILIES),
         "sources": {name: summary(source.__doc__) for name, source in SOURCES.items()},
+        "tasks": ABOUT | {name: f"{t.what}; {t.num_items:,} items of {t.choices} options" for name, t in TASKS.items()},
         "configs": {str(path): first_line(path) for path in sorted(configs.rglob("*.py"))},
     }
 

@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 
 say "installing for the tests (a few minutes and 4 GB the first time)"
-install_jaxlm hf,data,notebooks,reference,dev
+install_jaxlm hf,eval,data,notebooks,reference,dev
 ensure .venv-transformers4 transformers4 constraints-transformers4.txt torch transformers safetensors
 
 # Every check runs, so that one failure does not hide another; pytest comes last, so that its summary is the last line.

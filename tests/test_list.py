@@ -15,6 +15,7 @@ def test_every_config_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert {"llama3", "llama3_canon"} <= found["families"].keys()
     assert {"files", "package_docs", "tfds"} <= found["sources"].keys()
+    assert {"study", "mobilellm8", "offline", "bigbench_social_iqa"} <= found["tasks"].keys()
     assert "configs/pocket/dhara.py" in found["configs"]
     assert all(line for entries in found.values() for line in entries.values())
 

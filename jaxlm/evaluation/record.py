@@ -64,14 +64,8 @@ def block_label(block_size: int) -> str:
     return "whole window" if block_size == WHOLE_WINDOW else f"block {block_size}"
 
 
-def no_tasks() -> dict[str, Any]:
-    """The benchmark part of the record where no benchmark was run; the means over six and seven tasks stay apart."""
-    missing = {"acc": None, "acc_norm": None}
-    return {"tasks": {}, "mean_6": dict(missing), "mean_7": dict(missing)}
-
-
 def table(record: Mapping[str, Any]) -> str:
-    """The record as a person reads it."""
+    """Losses and baselines as a person reads them; empty without any."""
     rows = []
     name = "ELBO, the loss is at most" if record.get("is_bound") else "loss"
     for label, part in (record.get("loss_by_block_size") or {"": record}).items():
@@ -80,6 +74,8 @@ def table(record: Mapping[str, Any]) -> str:
     by_name = record.get("loss_by_source") or {}
     rows[1:1] = [(f"  on {source}", part) for source, part in by_name.items() if part["loss"] is not None]
     rows += [(LABELS[key], part) for key, part in (record.get("baselines") or {}).items()]
+    if not rows:
+        return ""
     width = max(len(label) for label, _ in rows)
     lines = [f"{'':<{width}}{'nats per token':>20}{'bits per byte':>20}"]
     for label, part in rows:

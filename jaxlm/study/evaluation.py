@@ -16,14 +16,14 @@ import numpy.typing as npt
 import jaxlm
 from jaxlm.config import RunConfig
 from jaxlm.data.loader import Batch, chosen_windows, validation_batches
-from jaxlm.data.windows import Windows
+from jaxlm.data.windows import Windows, read_fingerprint
 from jaxlm.errors import UserError
-from jaxlm.evaluation import baselines, record
+from jaxlm.evaluation import averages, baselines, record
 from jaxlm.evaluation.likelihood import Likelihood, Result, scored_tokens
 from jaxlm.evaluation.statistics import Score
 from jaxlm.objectives import Objective, build_objective
 from jaxlm.progress import Progress
-from jaxlm.trained import load
+from jaxlm.trained import Trained, load
 from jaxlm.training import workdir
 from jaxlm.training.fingerprints import params_sha256
 from jaxlm.training.schedule import phases_of
@@ -38,6 +38,7 @@ class Settings:
     """What `evaluate` may be told. 0 leaves a choice open: all windows; 4,096 tokens a forward; 4 draws, or 1.
 
     Without a `dtype` it computes in float32 on a CPU, else as the run did; without `data_dir` on the run's own windows.
+    Where these are not `windows_needed` (for there is something else to evaluate) and not there, the loss is None.
     """
 
     what: Collection[str] = ("loss", "baselines")
@@ -49,6 +50,7 @@ class Settings:
     seed: int = 0
     dtype: str | None = None
     data_dir: str = ""
+    windows_needed: bool = True
 
 
 def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
@@ -58,8 +60,37 @@ def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
     made with another tokenizer than the model's.
     """
     trained = load(directory, settings.step, settings.dtype)
-    config, draws = trained.config, _draws(trained.config, settings.draws)
-    windows = _windows(Path(directory), config, settings.data_dir)
+    draws = _draws(trained.config, settings.draws)
+    here = read_fingerprint(Path(trained.config.data.dir)) is not None
+    if settings.what and (settings.data_dir or settings.windows_needed or here):
+        windows = _windows(Path(directory), trained.config, settings.data_dir)
+        found, data = _on_text(trained, windows, settings, draws), windows.fingerprint
+    else:
+        if settings.what:
+            print(f"{directory}: no windows at {trained.config.data.dir!r}, so no loss (--data_dir names others)")
+        found, data = {**record.losses({}, trained.kind, None), "baselines": None}, {}
+    return {
+        "step": trained.step,
+        "parameter_hash": params_sha256(trained.params),
+        "kind": trained.kind,
+        "split": settings.split,
+        "seed": settings.seed,
+        "dtype": trained.model.execution.dtype,
+        **found,
+        "tasks": {},
+        **averages.means({}),
+        "conditions": {
+            "jaxlm": jaxlm.__version__,
+            "jax": jax.__version__,
+            "device_kind": jax.devices()[0].device_kind,
+            **{name: data.get(name) for name in ("data_sha256", "tokenizer_sha256")},
+        },
+    }
+
+
+def _on_text(trained: Trained, windows: Windows, settings: Settings, draws: int) -> dict[str, Any]:
+    """Losses and baselines on windows."""
+    config = trained.config
     num_windows = len(windows.split(settings.split))
     if num_windows == 0:
         raise UserError(f"--split={settings.split} of {windows.directory} has no windows, allowed: one that has")
@@ -93,22 +124,9 @@ def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
         # All block sizes score the same tokens.
         found, frequency = _baselines(windows, next(iter(objectives.values())), batches(), num_windows)
     return {
-        "step": trained.step,
-        "parameter_hash": params_sha256(trained.params),
-        "kind": trained.kind,
-        "split": settings.split,
-        "seed": settings.seed,
-        "dtype": trained.model.execution.dtype,
         **record.losses(results, trained.kind, frequency),
         **_by_source(windows, settings.split, num_windows, results),
         "baselines": found,
-        **record.no_tasks(),
-        "conditions": {
-            "jaxlm": jaxlm.__version__,
-            "jax": jax.__version__,
-            "device_kind": jax.devices()[0].device_kind,
-            **{name: windows.fingerprint[name] for name in ("data_sha256", "tokenizer_sha256")},
-        },
     }
 
 

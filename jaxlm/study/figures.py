@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from jaxlm.evaluation.benchmark_table import CONTROLS
+from jaxlm.study.benchmark_report import task_names
 from jaxlm.study.conversion_cost import Comparison, validation_curve
 from jaxlm.study.results import Run, block_label
 
@@ -136,6 +138,35 @@ def bits_per_byte(runs: Sequence[Run]) -> Figure:
     ax.set_xlim(0, 1.35 * max(bar[1] for bar in bars))
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("bits per byte on the validation text (lower is better)")
+    return figure
+
+
+@_in_style
+def benchmarks(runs: Sequence[Run]) -> Figure:
+    """Accuracy by task, a row a run, with a bar of two standard errors each way, chance and the controls as marks."""
+    shown = [(run, colour) for run, colour in zip(runs, itertools.cycle(COLOURS), strict=False) if run.benchmarks]
+    names = task_names(runs)
+    figure, (ax,) = new_figure(7.4, 1.3 + (0.18 + 0.2 * len(shown)) * len(names))
+    for i, name in enumerate(names):
+        for j, (run, colour) in enumerate(shown):
+            task = (run.benchmarks or {})["tasks"].get(name)
+            if task is not None:
+                y = i + 0.8 * ((j + 0.5) / len(shown) - 0.5)
+                ax.errorbar(task["acc"], y, xerr=2 * (task["acc_stderr"] or 0.0), fmt="o", color=colour, capsize=2)
+                ax.plot(task["chance"], y, "|", color="black", markersize=11, markeredgewidth=1.6)
+                for (control, _), marker in zip(CONTROLS.items(), "Dx", strict=True):
+                    if control in task["controls"]:
+                        ax.plot(task["controls"][control]["acc"], y, marker, color=BASELINE, fillstyle="none")
+    for run, colour in shown:
+        ax.plot([], [], "o", color=colour, label=run.name)
+    ax.plot([], [], "|", color="black", markersize=11, markeredgewidth=1.6, label="chance")
+    for label, marker in zip(CONTROLS.values(), "Dx", strict=True):
+        ax.plot([], [], marker, color=BASELINE, fillstyle="none", label=label)
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("accuracy; bars are two standard errors")
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8.5)
     return figure
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxlm.study import figures, tables
+from jaxlm.study import benchmark_report, figures, tables
 from jaxlm.study.conversion_cost import Comparison, compare
 from jaxlm.study.results import EVALUATION, GENERATIONS, VERIFICATION, Run
 
@@ -43,6 +43,10 @@ def _lines(runs: Sequence[Run], folder: Path, shown_as: str) -> list[str]:
         lines += [_measured_on(runs), "", *tables.likelihoods(runs), *targets(runs), ""]
         lines += picture("bits_per_byte", "bits per byte of the models, the compressors and the token frequencies")
     lines += _not_run(runs, lambda run: run.evaluation, "evaluate", EVALUATION)
+    if any(run.benchmarks for run in runs):
+        lines += ["## Benchmarks", "", *benchmark_report.lines(runs)]
+        lines += picture("benchmarks", "scores with their standard errors beside chance and the controls")
+        lines += _not_run(runs, lambda run: run.benchmarks, "evaluate --tasks", EVALUATION)
     if comparisons := compare(runs):
         lines += [
             "## What a conversion saves",

@@ -26,7 +26,10 @@ VERIFICATION = "verification.json"
 
 @dataclass(frozen=True)
 class Run:
-    """One workdir. `evaluation`, `verification` and `statistics` are None and `generations` empty where none are."""
+    """One workdir. What it does not have is None, or empty (`generations`).
+
+    `evaluation` is that record where it has a loss, `benchmarks` the same where it has tasks.
+    """
 
     name: str
     config: RunConfig
@@ -35,6 +38,7 @@ class Run:
     steps: tuple[dict[str, Any], ...]
     validations: tuple[dict[str, Any], ...]
     evaluation: dict[str, Any] | None
+    benchmarks: dict[str, Any] | None
     generations: tuple[dict[str, Any], ...]
     verification: dict[str, Any] | None
     statistics: dict[str, Any] | None
@@ -89,6 +93,7 @@ def read(directory: str | Path) -> Run:
         steps=_latest([line for line in lines if "eval" not in line]),
         validations=_latest([line for line in lines if line.get("eval") == "validation"]),
         evaluation=evaluation if evaluation and evaluation["loss"] is not None else None,
+        benchmarks=evaluation if evaluation and evaluation.get("tasks") else None,
         generations=tuple(_json_lines(directory / GENERATIONS)),
         verification=_json(directory / VERIFICATION),
         statistics=_json(Path(config.data.dir) / "statistics.json"),

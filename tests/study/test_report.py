@@ -78,6 +78,32 @@ def test_a_run_alone_without_evaluation_and_samples_is_reported_as_such(copies: 
     assert not (tmp_path / "alone_files" / "bits_per_byte.png").exists()
 
 
+def task(acc: float, stderr: float, lengths: float) -> dict[str, Any]:
+    control = {"acc": lengths, "acc_norm": None, "acc_stderr": 0.01, "acc_norm_stderr": None}
+    return {"n": 1267, "chance": 0.5, "acc": acc, "acc_stderr": stderr, "acc_norm": None, "acc_norm_stderr": None,
+            "controls": {"length_only": control, "random_init": {**control, "acc": 0.49}}}  # fmt: skip
+
+
+def test_scores_stand_beside_chance_and_controls_and_are_marked_where_they_say_nothing(
+    copies: list[Path], tmp_path: Path
+) -> None:
+    nothing = {"acc": None, "acc_norm": None, "stderr": None}
+    for path, scored, mean in (
+        (copies[0], task(0.56, 0.01, 0.51), {"acc": 0.4, "acc_norm": 0.41, "stderr": 0.005}),
+        (copies[1], task(0.52, 0.014, 0.51), nothing),
+    ):
+        values = json.loads((path / "evaluation.json").read_text())
+        values |= {"loss": None, "tasks": {"winogrande": scored}, "mean_6": mean}  # as an imported model has it
+        (path / "evaluation.json").write_text(json.dumps(values))
+    text = written(copies, tmp_path / "report.md")
+    assert "| winogrande | ar | 1,267 | 0.5000 | 0.5100 | 0.4900 | 0.5600 ± 0.0100 | – |" in text
+    assert "| winogrande | diffusion | 1,267 | 0.5000 | 0.5100 | 0.4900 | 0.5200 ± 0.0140 ~ | – |" in text
+    assert "| **mean_6** | ar |  |  |  |  | 0.4000 ± 0.0050 | 0.4100 |" in text
+    assert "| **mean_6** | diffusion" not in text and "mean_7" not in text
+    assert "*mean_6* is the mean of the study's six, without GSM8K." in text
+    assert (tmp_path / "report_files" / "benchmarks.png").is_file()
+
+
 def test_targets_are_met_or_not_by_the_numbers(copies: list[Path]) -> None:
     ar, diffusion = results.read_all(copies)
     assert ar.evaluation is not None and diffusion.evaluation is not None
