@@ -15,6 +15,7 @@ COMMANDS = {
     "convert": "autoregressive model to diffusion model",
     "merge": "the best checkpoints of a run as one model",
     "evaluate": "validation loss, bits per byte, baselines, benchmarks",
+    "lm_eval": "the command line of lm-evaluation-harness, with models of jaxlm",
     "generate": "text from a model",
     "export": "a Hugging Face directory",
     "import_hf": "a Hugging Face model as a workdir",

@@ -103,7 +103,7 @@ class Trained:
 
     def generate(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str | Sequence[int]],
         *,
         max_new_tokens: int = 50,
         mode: str | None = None,
@@ -120,6 +120,7 @@ class Trained:
         """Continues each prompt; the prompts of one call are one batch.
 
         Args:
+          prompts: texts, or the token ids of one as they are.
           mode: `ar` or `diffusion`; None: what the run was trained for.
           steps, block_size, selection, cache: of diffusion only, see `generation.diffusion.decode`.
           first_row: the number of the first prompt; what a row draws depends on its number, so prompts that are
@@ -128,7 +129,7 @@ class Trained:
           ignore_eos: go on after an end-of-text token, which then is part of the result.
         """
         mode = self._checked_mode(mode)
-        ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
+        ids = [self.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
         end = None if ignore_eos else self.tokenizer.end_of_text_id
         sampling = sampling or Sampling()
         if mode == "ar":
@@ -154,7 +155,8 @@ class Trained:
             options = dict(steps=steps or 0, block_size=block_size or 0, selection=selection, cache=cache)
             options |= dict(seed=seed, first_row=first_row)
             decoded = self._denoise(rows, sampling=sampling, end_of_text_id=end, **options)
-        return [self._cut(prompt, d, stop, ignore_eos) for prompt, d in zip(prompts, decoded, strict=True)]
+        texts = [prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt) for prompt in prompts]
+        return [self._cut(text, d, stop, ignore_eos) for text, d in zip(texts, decoded, strict=True)]
 
     def infill(
         self,

