@@ -51,6 +51,7 @@ def run(
         steps=tuple({"step": step, "tokens": step * STEP, "loss": loss} for step, loss in losses.items()),
         validations=tuple(validation(step, loss) for step, loss in losses.items()),
         evaluation=None if elbo is None else {"loss": elbo, "stderr": 0.03},
+        benchmarks=None,
         generations=(),
         verification=None,
         statistics=None,
