@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--split", default="validation", choices=("validation", "train"), help="which windows")
     parser.add_argument("--what", default=",".join(PARTS), help=f"any of {', '.join(PARTS)}, separated by commas")
     parser.add_argument("--draws", type=int, metavar="N", help="noise levels a window, diffusion only; without it 4")
-    parser.add_argument("--limit", type=int, metavar="N", help="windows and items of a task; without it all")
+    parser.add_argument("--limit", type=int, metavar="N", help="windows, with --tasks items of each; without it all")
     parser.add_argument("--batch_size", type=int, metavar="N", help="windows a forward; without it 4,096 tokens")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="compute type; without it float32 on a CPU")
@@ -55,6 +55,8 @@ def main(argv: Sequence[str]) -> None:
     out = Path(args.out)
     model: dict[str, Any] = {"step": args.step, "dtype": args.dtype, "seed": args.seed}
     sizes: dict[str, Any] = {name: getattr(args, name) or 0 for name in ("limit", "batch_size", "draws")}
+    if args.tasks is not None:
+        sizes["limit"] = 0  # the items' alone
     if out.is_dir() or not out.parent.is_dir():
         raise UserError(f"--out is {args.out!r}, allowed: a file in a directory that exists")
     workdir.read(args.workdir)
@@ -70,6 +72,9 @@ def main(argv: Sequence[str]) -> None:
     if benchmarks is not None:
         samples = out.with_name(f"{out.stem}_samples") if args.log_samples else None
         values |= benchmarks.of_workdir(Path(args.workdir), samples)
+    values, kept = record.joined(record.read(out), values)
+    if kept:
+        print(f"{out} has {', '.join(kept)} of these parameters from before, which stay")
     workdir.write_json(out, values)
     print(f"{args.workdir}, step {values['step']}, parameters {values['parameter_hash'][:16]}")
     print("\n\n".join(filter(None, (record.table(values), benchmark_table.table(values)))))

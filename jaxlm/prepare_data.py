@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Sequence
@@ -16,12 +15,12 @@ from jaxlm.errors import UserError
 from jaxlm.progress import duration
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PICTURE = "statistics.png"
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs the command; see `--help`."""
-    parser = command_line.Parser("prepare_data", "Text to fixed windows on disk.", config=PrepareConfig)
+    about = "Text to fixed windows on disk. With --show and without --config it only looks at what is there."
+    parser = command_line.Parser("prepare_data", about, config=PrepareConfig, config_needed=False)
     parser.add_argument("--out", metavar="DIR", default="", help="the data directory to write")
     parser.add_argument(
         "--processes", type=int, metavar="N", default=cores(), help="encode on so many; the result is the same"
@@ -34,21 +33,25 @@ def main(argv: Sequence[str]) -> None:
         raise UserError("--out is missing, allowed: a directory, for example --out=runs/quickstart/data")
     if args.show < 0:
         raise UserError(f"--show is {args.show}, allowed: a number of windows, or 0")
+    if args.config is None and (args.overrides or not args.show):
+        raise UserError(
+            "--config is missing, allowed: a file of configs/data/, or --show=N of a directory that is there"
+        )
+    out, started = Path(args.out), time.monotonic()
+    if args.config is None:
+        _show(out, args.show)
+        return
+    from jaxlm.data.pictures import draw_missing
     from jaxlm.data.prepare import prepare  # tokenizers and TFDS take a second, --help should not
 
-    out, started = Path(args.out), time.monotonic()
     previous = signal.signal(signal.SIGTERM, _stop)
     try:
         written = prepare(args.config, out, lambda text: print(text, flush=True), processes=args.processes)
     finally:
         signal.signal(signal.SIGTERM, previous)
-    _draw_statistics(out)
+    draw_missing(out)
     if args.show:
-        from jaxlm.data.cleaning import TRAIN
-        from jaxlm.data.show import show
-        from jaxlm.data.windows import Windows
-
-        print(show(Windows.open(out), TRAIN, args.show))
+        _show(out, args.show)
     if not written:
         print(f"{out} is complete and was made from this config: nothing to do")
         return
@@ -56,14 +59,12 @@ def main(argv: Sequence[str]) -> None:
     print(f"  {next_command(out, args.config.seq_len)}")
 
 
-def _draw_statistics(data: Path) -> None:
-    """Draws the picture where it is missing: the windows are whole without it, and an interruption may come between."""
-    from jaxlm.data.pictures import draw
-    from jaxlm.data.windows import FINGERPRINT, STATISTICS
+def _show(data: Path, count: int) -> None:
+    from jaxlm.data.cleaning import TRAIN
+    from jaxlm.data.show import show
+    from jaxlm.data.windows import Windows
 
-    statistics, made_from = (json.loads((data / name).read_text()) for name in (STATISTICS, FINGERPRINT))
-    if not (data / PICTURE).is_file() and "lengths" in statistics:  # which older directories do not have
-        draw(statistics, made_from["config"].get("weights") or {}, data / PICTURE)
+    print(show(Windows.open(data), TRAIN, count))
 
 
 def next_command(data: Path, seq_len: int) -> str:

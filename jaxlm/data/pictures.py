@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxlm.data.windows import FINGERPRINT, STATISTICS
+
+PICTURE = "statistics.png"
 # Okabe and Ito's palette: distinguishable with every kind of colour vision, and in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 ASKED_FOR = "#222222"
 LABELS = 6  # at most, below the lengths
+
+
+def draw_missing(data: Path) -> None:
+    """Draws the picture of a data directory that has none: an interruption may come between the windows and it."""
+    statistics, made_from = (json.loads((data / name).read_text()) for name in (STATISTICS, FINGERPRINT))
+    if not (data / PICTURE).is_file() and "lengths" in statistics:  # which older directories do not have
+        draw(statistics, made_from["config"].get("weights") or {}, data / PICTURE)
 
 
 def draw(statistics: Mapping[str, Any], weights: Mapping[str, float], path: Path) -> None:

@@ -193,7 +193,10 @@ def _write(
         )
     if not validation:
         raise UserError(
-            f"{ended}no text is left for validation, allowed: more documents or a larger --config.validation_share"
+            f"{ended}the validation text, {config.validation_share:.3%} of the documents, has "
+            f"{mixer.counts.tokens(VALIDATION)} tokens after {train * T:,} for training, allowed: at least one window, "
+            f"seq_len + 1 = {T + 1}{', in the proportions of the weights' if ended else ''} (more documents, or a "
+            "larger --config.validation_share)"
         )
     if ended and mixer.ended_by is not None:
         asked = f", {config.total_tokens:,} were asked for" if config.total_tokens else ""

@@ -79,10 +79,11 @@ def of_mix(
 
 def table(statistics: Mapping[str, Any]) -> str:
     """The statistics as lines for a person."""
-    rows = [("", "documents", "bytes", "tokens", "share")]
+    rows = [("", "documents", "bytes", "tokens", "share of the windows" if "ended_by" in statistics else "share")]
     total = max(statistics["tokens"], 1)
     parts = [*statistics["by_source"].items(), *statistics["by_split"].items(), ("all", statistics)]
     for name, counts in parts:
+        # Of a mix the share is one of windows, which were promised; more documents may have been read for them.
         share = counts.get("token_share", counts["tokens"] / total)
         rows.append((name, *(f"{counts[key]:,}" for key in COUNTED), f"{share:.1%}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -41,6 +41,7 @@ class WindowWriter:
             builder=identity, features=features, description="Token windows of jaxlm: T+1 tokens that start T apart."
         )
         self._writer = tfds.core.SequentialWriter(info, windows_per_shard, overwrite=True, file_format="array_record")
+        self._writer._serializer = _serializer(features)
         self._writer.initialize_splits(list(SPLITS))
         self._pending: dict[str, list[Any]] = {split: [] for split in SPLITS}
         self._digests = {split: hashlib.sha256() for split in SPLITS}
@@ -64,6 +65,17 @@ class WindowWriter:
     def _flush(self, split: str) -> None:
         self._writer.add_examples({split: self._pending[split]})
         self._pending[split].clear()
+
+
+def _serializer(features: Any) -> Any:
+    """TFDS's own, which says the same in the same bytes: without being asked, a protobuf map comes in any order."""
+    from tensorflow_datasets.core.example_serializer import ExampleSerializer
+
+    class Deterministic(ExampleSerializer):
+        def serialize_example(self, example: Any) -> bytes:
+            return self.get_tf_example(example).SerializeToString(deterministic=True)
+
+    return Deterministic(features.get_serialized_info())
 
 
 def update_digest(digest: hashlib._Hash, window: Window) -> None:

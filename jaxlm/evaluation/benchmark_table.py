@@ -9,9 +9,7 @@ from jaxlm.evaluation import averages
 from jaxlm.evaluation.scores import apart
 
 CONTROLS = {"length_only": "length only", "random_init": "random init"}
-NOTE = (
-    "~ not more than two standard errors above chance and the length-only baseline: no evidence that it knows anything"
-)
+NOTE = "~ not more than two standard errors above {}: no evidence that it knows anything"
 
 
 def table(record: Mapping[str, Any]) -> str:
@@ -38,7 +36,9 @@ def table(record: Mapping[str, Any]) -> str:
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
         for row in rows
     ]
-    return "\n".join([*(line.rstrip() for line in lines), NOTE, *notes])
+    compared = any("length_only" in task["controls"] for task in record["tasks"].values())
+    note = NOTE.format("chance and the length-only baseline" if compared else "chance")
+    return "\n".join([*(line.rstrip() for line in lines), note, *notes])
 
 
 def control_scores(task: Mapping[str, Any], control: str) -> str:

@@ -50,14 +50,21 @@ def cost_of(continuations: Continuations, requests: Sequence[Request], masks: Ex
 
 
 def announcement(continuations: Continuations, requests: Sequence[Request], masks: ExactCounts) -> str:
-    """One line: how much there is to do."""
-    cost = cost_of(continuations, requests, masks)
+    """One line: how much there is to do, and how much less with fewer masks."""
+    cost, cheaper = cost_of(continuations, requests, masks), cheaper_than(masks)
+    fewer = cost_of(continuations, requests, cheaper).rows
     questions = len({request.question for request in requests})
     return (
         f"{len(requests):,} answers to {questions:,} questions, up to {masks.draws} masks each (one where an answer is "
         f"one token): {cost.rows:,} rows, {quantity(cost.positions)} tokens, {cost.forwards:,} forwards of "
-        f"{cost.shapes} shapes"
+        f"{cost.shapes} shapes; with mc_samples={cheaper.draws} {fewer:,} rows and "
+        f"{math.sqrt(masks.draws / cheaper.draws):.2g} times the Monte-Carlo error"
     )
+
+
+def cheaper_than(masks: ExactCounts) -> ExactCounts:
+    """A quarter of the masks (an even number: they come in pairs), for twice the error."""
+    return ExactCounts(max(2, masks.draws // 8 * 2), masks.seed)
 
 
 def pilot_of(requests: Sequence[Request]) -> list[int]:
@@ -81,7 +88,7 @@ def forecast(
       left: what is not scored yet.
       pilot: the results of each question.
     """
-    cheaper = ExactCounts(max(2, masks.draws // 8 * 2), masks.seed)
+    cheaper = cheaper_than(masks)
     lines = []
     if continuations.positions:
         speed = continuations.positions / continuations.seconds

@@ -90,6 +90,11 @@ class HarnessModel(TemplateLM):
         return self._ledger.mc_stderr() if self.masks else {}
 
     @property
+    def mc_samples(self) -> int | None:
+        """Masks of an answer; None where nothing is drawn."""
+        return self.masks.draws if self.masks else None
+
+    @property
     def identity(self) -> dict[str, Any]:
         """Whatever decides an answer."""
         config = self.objective.config
@@ -98,7 +103,7 @@ class HarnessModel(TemplateLM):
             "parameters": self.parameter_hash[:16],
             "dtype": self.objective.model.execution.dtype,
             "objective": reading + ("-shift" if self.objective.corrupts and config.shift else ""),
-            "mc_samples": self.masks.draws if self.masks else None,
+            "mc_samples": self.mc_samples,
             "seed": self.seed,
             "max_length": self.max_length,
             "prefix_token_id": self.prefix_token_id,
@@ -151,7 +156,7 @@ class HarnessModel(TemplateLM):
 
         def found(number: int, result: LogLikelihood) -> None:
             _, _, dropped, cut = fitted[number]
-            if dropped or self.objective.is_bound:
+            if dropped or cut or self.objective.is_bound:
                 for request in asked[pairs[number]]:
                     self._ledger.add(request, Detail(str(request.task_name), dropped, cut, result.stderr))
             self.cache_hook.add_partial("loglikelihood", pairs[number], _answer(result))

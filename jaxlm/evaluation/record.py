@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from jaxlm.evaluation import averages
 from jaxlm.evaluation.likelihood import Result
 from jaxlm.evaluation.statistics import Score
 
@@ -57,6 +60,32 @@ def by_source(score: Score, sources_N: npt.NDArray[np.integer], names: Sequence[
             "num_windows": len(part.tokens_N),
         }
     return out
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """The record in a file; None where there is nothing of that kind."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) and "parameter_hash" in found else None
+
+
+def joined(earlier: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A record with what an earlier one of the same parameters and dtype has and this one lacks; names of what it took.
+
+    A task that both have is this one's. The text is one thing: loss and baselines come from one record, this one's if
+    it has either. Means are computed anew, over the tasks of both.
+    """
+    if earlier is None or any(earlier.get(key) != now[key] for key in ("parameter_hash", "dtype")):
+        return dict(now), []
+    has_text = now["loss"] is not None or now["baselines"] is not None
+    kept_text = not has_text and earlier.get("loss") is not None
+    kept_tasks = [name for name in earlier.get("tasks") or {} if name not in now["tasks"]]
+    tasks = {**{name: earlier["tasks"][name] for name in kept_tasks}, **now["tasks"]}
+    items = {**(earlier.get("items") or {}), **now.get("items", {})} if tasks else {}
+    out = {**(earlier if kept_text else now), "tasks": tasks, **({"items": items} if items else {})}
+    return out | averages.means(tasks), (["loss"] if kept_text else []) + kept_tasks
 
 
 def block_label(block_size: int) -> str:

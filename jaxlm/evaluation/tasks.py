@@ -30,6 +30,7 @@ ABOUT = {
     "offline": f"{len(bigbench_tasks.TASKS)} tasks made here from the items of the package bigbench; need no network",
 }
 SHOTS = {"mmlu": 5, "gsm8k": 5}  # of the model card of gpt-2-70m, and the harness's own for GSM8K
+MULTIPLE_CHOICE = "multiple_choice"
 _FEWSHOT_SEED = 1234  # the harness's own default
 
 
@@ -110,6 +111,16 @@ def ask(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str, list
         task.set_fewshot_seed(_FEWSHOT_SEED)
     # Standard errors are ours to compute, from the items, without its bootstrap.
     return dict(evaluate(lm=lm, task_dict=loaded, limit=limit, bootstrap_iters=0)["samples"])
+
+
+def num_answers(loaded: Mapping[str, Any], limit: int | None) -> int:
+    """Options of all the items that are asked of loaded tasks; none of a task whose answer is written."""
+    return sum(
+        len(task.doc_to_choice(doc))
+        for task in loaded["tasks"].values()
+        if task.OUTPUT_TYPE == MULTIPLE_CHOICE
+        for doc in itertools.islice(task.eval_docs, limit)
+    )
 
 
 def digest(loaded: Mapping[str, Any], limit: int | None) -> str:

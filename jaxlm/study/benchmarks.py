@@ -29,6 +29,10 @@ class Model(Protocol):
         """Names its parameters and all settings that an answer depends on."""
 
     @property
+    def mc_samples(self) -> int | None:
+        """Masks of an answer; None where nothing is drawn."""
+
+    @property
     def truncated(self) -> Mapping[str, Mapping[str, int]]:
         """By task: how many contexts and continuations did not fit, and the tokens that were cut."""
 
@@ -109,6 +113,8 @@ class Benchmarks:
         models = functools.cache(build)
         records: dict[str, Any] = {}
         items: dict[str, Any] = {}
+        if (draws := models(False).mc_samples) is not None:
+            report(self._cost(draws))
         for name, loaded in self.loaded.items():
             digest = tasks.digest(loaded, self.questions.limit)
             kept = {
@@ -129,6 +135,17 @@ class Benchmarks:
                 samples_to.mkdir(exist_ok=True)
                 (samples_to / f"{_file_name(name)}.jsonl").write_bytes(kept[MODEL].with_suffix(".jsonl").read_bytes())
         return {"tasks": records, **averages.means(records), "items": items}
+
+    def _cost(self, draws: int) -> str:
+        """What all of the tasks take, at most, of a model whose answers are bounds, and how to have it cheaper."""
+        answers = sum(tasks.num_answers(loaded, self.questions.limit) for loaded in self.loaded.values())
+        asked = 1 + ("random_init" in self.questions.controls)
+        return (
+            f"{answers:,} answers, up to {draws} masks each (one where an answer is one token), asked of {asked} "
+            f"{'models' if asked > 1 else 'model'}: at most {answers * draws * asked:,} rows; a quarter of them with "
+            f"--mc_samples={max(2, draws // 8 * 2)}, for twice the Monte-Carlo error"
+            + ("; half of them with --controls=length_only" if asked > 1 else "")
+        )
 
     def _answered(
         self,

@@ -11,8 +11,10 @@ import huggingface_hub
 import pytest
 
 from jaxlm.config import PrepareConfig
+from jaxlm.data.sources import open_sources
 from jaxlm.data.sources.hub import Hub
 from jaxlm.errors import UserError
+from jaxlm.fields import Table
 
 REPO, COMMIT = "owner/texts", "c" * 40
 Refused = Callable[..., str]
@@ -77,7 +79,7 @@ def test_without_a_network_what_the_library_keeps_is_read(
 def test_without_both_it_says_what_is_needed_and_how_to_give_it(refused: Refused) -> None:
     said = refused(files=f"hub:{REPO}", tokenizer="gpt2")
     assert said.startswith(f"hub:{REPO} cannot be read (Cannot reach ")
-    assert "data/*.parquet with the column 'text'" in said and "--config.files.NAME='/path/*.parquet'" in said
+    assert "data/*.parquet with the column 'text'" in said and "'/path/*.parquet', instead of hub:" in said
 
 
 def test_a_download_that_fails_on_the_way_is_told_alike(downloaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +89,9 @@ def test_a_download_that_fails_on_the_way_is_told_alike(downloaded: list[str], m
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", broken)
     with pytest.raises(UserError, match=f"^hub:{REPO} cannot be read .Connection reset by peer.; needed are its files"):
         next(Hub(REPO, PrepareConfig()).documents())
+
+
+def test_of_a_mix_every_source_that_cannot_be_had_is_named() -> None:
+    mix = PrepareConfig(files=Table({"a": f"hub:{REPO}", "b": "/nowhere/*.txt"}), weights=Table({"a": 0.5, "b": 0.5}))
+    with pytest.raises(UserError, match=f"^source a: hub:{REPO} cannot be read .*; source b: files: no file matches"):
+        open_sources(mix)

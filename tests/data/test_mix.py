@@ -16,6 +16,7 @@ from pathlib import Path
 import grain
 import numpy as np
 import pytest
+from array_record.python.array_record_module import ArrayRecordReader
 
 from jaxlm import command_line, lock, prepare_data
 from jaxlm.data import encoding, prepare, workspace
@@ -93,6 +94,15 @@ def test_everybody_reads_the_same_windows_also_from_another_place(mixed: Path, t
         digests[split] = digest.digest()
     assert combine_digests(digests) == copy.fingerprint["data_sha256"]
     assert str(tmp_path) not in (copy.directory / "fingerprint.json").read_text()
+
+
+def test_equal_windows_are_equal_bytes(mixed: Path) -> None:
+    # A protobuf map is written in an order that differs by process, unless one is asked for.
+    (file,) = mixed.glob("*validation.array_record*")
+    reader = ArrayRecordReader(str(file))
+    for content in reader.read_all():
+        assert sorted(names := [b"loss_mask", b"segment_ids", b"tokens"], key=content.index) == names
+    reader.close()
 
 
 def test_two_processes_killed_and_begun_again_write_the_same_bytes(

@@ -64,6 +64,19 @@ def test_the_source_is_named_where_there_are_several(windows: Windows, monkeypat
     assert whole[-1].startswith("      | {filling: ") and len(texts(120)[::10]) > 1
 
 
+def test_a_directory_that_is_there_needs_no_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_lines(tmp_path / "texts.jsonl", [f"{i} " + "word " * 60 for i in range(40)])
+    shown = prepared(file, tmp_path / "data", capsys, seq_len=16)
+    prepare_data.main([f"--out={tmp_path / 'data'}", "--show=1"])
+    assert capsys.readouterr().out.splitlines()[0] == shown.splitlines()[0]
+    for argv, message in (
+        ([], "--config is missing"),
+        (["--show=1", "--config.seq_len=4"], "--config is missing"),
+    ):
+        with pytest.raises(UserError, match=message):
+            prepare_data.main([f"--out={tmp_path / 'data'}", *argv])
+
+
 def test_a_number_of_windows_below_zero_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--show is -1, allowed"):
         prepare_data.main(["--config=configs/data/files.py", f"--out={tmp_path / 'out'}", "--show=-1"])

@@ -145,8 +145,11 @@ def test_what_does_not_fit_is_cut_on_the_left_and_counted_by_task() -> None:
         start = max(1, 17 - len(answer))
         (direct,) = lm.continuations.log_likelihoods(lm.params, [Request(kept[:start], kept[start:], 0)])
         assert value == pytest.approx(direct.log_likelihood, abs=2e-5)
+    # An answer that does not fit by itself loses tokens whatever stands before it.
+    lm.loglikelihood(question("", answers, task="alone"))
+    assert lm.truncated["alone"] == {"contexts": 0, "continuations": 1, "tokens": tiny.tokens(answers[1]) - 16}
     lost = sum(len(context) + len(answer) - 17 for context, answer in rows)
-    assert lm.truncated == {"long": {"contexts": 2, "continuations": 1, "tokens": lost}}
+    assert lm.truncated["long"] == {"contexts": 2, "continuations": 1, "tokens": lost}
 
 
 @pytest.mark.parametrize(("kind", "stop_after"), [("causal", 3), ("diffusion", 4)])

@@ -90,6 +90,7 @@ def run(family: str, *, active: int, bound: bool, source: str | None) -> Run:
         },
         steps=tuple(steps),
         validations=(),
+        benchmarks=None,
         evaluation={
             "loss": 6.4567,
             "stderr": 0.0234,

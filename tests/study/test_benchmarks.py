@@ -44,7 +44,7 @@ def test_every_task_stands_beside_chance_and_both_controls(
 ) -> None:
     flags = (f"--workdir={workdir}", f"--include_path={folder}", "--tasks=colours,truths", "--limit=6", "--log_samples")
     found = record(tmp_path / "a.json", *flags)
-    assert found["loss"] is not None and found["num_windows"] == 6
+    assert found["loss"] is not None and found["num_windows"] > 6, "the limit is one of items"
     task = found["tasks"]["colours"]
     assert (task["n"], task["chance"], task["num_fewshot"], task["version"]) == (12, 0.25, 0, 2.0)
     assert task["subtasks"].keys() == {"colours_a", "colours_b"}

@@ -41,7 +41,16 @@ def open_sources(config: PrepareConfig) -> dict[str, Source]:
     name = config.source.partition(":")[0]
     if name not in SOURCES:
         raise UserError(f"source is {config.source!r}, which is none of the sources; {nearest(name, SOURCES)}")
-    return {name: _open(given, config) for name, given in given_sources(config).items()}
+    opened: dict[str, Source] = {}
+    wrong = []
+    for name, given in given_sources(config).items():
+        try:
+            opened[name] = _open(given, config)
+        except UserError as error:  # what is wrong with several is said at once: fetching files takes long
+            wrong.append(str(error) if name == ONE else f"source {name}: {error}")
+    if wrong:
+        raise UserError("; ".join(wrong))
+    return opened
 
 
 def _open(given: str, config: PrepareConfig) -> Source:

@@ -79,7 +79,7 @@ class Hub:
         raise UserError(
             f"hub:{self._repo} cannot be read ({_reason(error)}); needed are its files data/*{SUFFIX} with the column "
             f"{self._config.text_column!r}: fetch them elsewhere (hf download --repo-type=dataset {self._repo}) and "
-            f"give their place instead of hub:{self._repo}, for example --config.files.NAME='/path/*{SUFFIX}'"
+            f"give their place, '/path/*{SUFFIX}', instead of hub:{self._repo}"
         ) from None
 
 
