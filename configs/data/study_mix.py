@@ -16,9 +16,9 @@ that repetitions are dropped, and the validation split (every 200th document of 
 tokens) are jaxlm's convention; the study does not say.
 
 Expect, beside the downloads (their size is printed before they begin), 3 GB of disk for the windows and 2 GB more for
-what is encoded, until the windows are whole; 0.6 GB of memory; and half an hour on 2 cores (projected from 30M tokens,
-`benchmark --what=prepare`). A command that was stopped goes on with what it had encoded and writes the same bytes, on
-any number of processes.
+what is encoded, until the windows are whole; 0.6 GB of memory; and 5 minutes on 2 idle cores, half an hour on busy ones
+(projected from 100M and 30M tokens, `benchmark --what=prepare`). A command that was stopped goes on with what it had
+encoded and writes the same bytes, on any number of processes.
 """
 
 import ml_collections

@@ -126,6 +126,18 @@ def test_fresh_parameters_are_at_chance_where_options_are_equally_long(runs: Sim
     assert abs(control["acc"] - task["chance"]) < 3 * control["acc_stderr"]
 
 
+def test_what_bounds_will_cost_in_all_is_said_first(
+    runs: SimpleNamespace, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = benchmarks.Questions(("colours", "truths"), str(folder), 3, controls=("random_init",), mc_samples=8)
+    found = benchmarks.Benchmarks(questions).of_workdir(Path(shutil.copytree(runs.diffusion, tmp_path / "diffusion")))
+    first = capsys.readouterr().out.splitlines()[0]
+    # Two tasks of 3 items with 4 options, one of 3 with 3, of which the harness asks all.
+    assert first.startswith("33 answers, up to 8 masks each") and "asked of 2 models: at most 528 rows" in first
+    assert "a quarter of them with --mc_samples=2" in first and "half of them with --controls=length_only" in first
+    assert all(task["mc_stderr"] is not None for task in found["tasks"].values())
+
+
 def test_a_model_without_windows_has_scores_and_no_loss(
     workdir: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
