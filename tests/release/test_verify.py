@@ -84,15 +84,13 @@ def test_a_wrong_tap_is_found(make: Callable, interpreter: str, tmp_path: Path) 
     assert result.max_logit_difference > 1e-2
 
 
-def test_a_missing_tensor_is_found(make: Callable, tmp_path: Path) -> None:
-    import sys
-
+def test_a_missing_tensor_is_found(make: Callable, interpreter: str, tmp_path: Path) -> None:
     trained = make()
     directory = export(trained, tmp_path / "model")
     tensors = load_file(directory / "model.safetensors")
     del tensors["model.layers.0.self_attn.q_proj.weight"]
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    lines = verify(directory, release_of(trained), expected_of(trained), sys.executable).lines()
+    lines = verify(directory, release_of(trained), expected_of(trained), interpreter).lines()
     assert any(line.startswith("  FAILED") and "model.layers.0.self_attn.q_proj.weight" in line for line in lines)
 
 
