@@ -126,7 +126,7 @@ class Encoder:
             connection.send(texts)
             return connection.recv()
         except (EOFError, OSError) as error:
-            raise RuntimeError("a process that encodes text has ended; was there too little memory?") from error
+            raise _ended() from error
         finally:
             self._idle.put(connection)
 
@@ -134,18 +134,31 @@ class Encoder:
         # Spawned, because a fork would copy threads' locks and every open pipe.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        worker = context.Process(target=_work, args=(theirs, self._tokenizer), daemon=True)
+        worker = context.Process(target=_work, args=(theirs,), daemon=True)
         worker.start()
         theirs.close()
         self._workers.append(worker)
+        # Not an argument: `start` would wait for ever to write that much to a worker that ended before it could read.
+        try:
+            ours.send(self._tokenizer)
+        except OSError as error:
+            raise _ended() from error
         return ours
 
 
-def _work(connection: Connection, tokenizer: Tokenizer) -> None:
-    """A worker: answers lists of texts until the other end of the pipe is closed."""
+def _ended() -> RuntimeError:
+    return RuntimeError(
+        "a process that encodes text has ended: it had too little memory, or the program that called has no file, or "
+        "no `if __name__ == '__main__'` (processes=1 starts none)"
+    )
+
+
+def _work(connection: Connection) -> None:
+    """A worker: is sent a tokenizer, then answers lists of texts until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first process ends the others
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a core each
     try:
+        tokenizer: Tokenizer = connection.recv()
         while True:
             connection.send(encode(tokenizer, connection.recv()))
     except (EOFError, OSError):

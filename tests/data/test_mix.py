@@ -142,6 +142,18 @@ def test_two_processes_killed_and_begun_again_write_the_same_bytes(
     assert whole >= 0 and total < len(encoded) + whole
 
 
+def test_workers_that_cannot_start_end_the_command(files: dict[str, str], tmp_path: Path) -> None:
+    argv = [STUDY_MIX, f"--out={tmp_path / 'data'}", "--processes=2", *miniature.overrides(files)]
+    program = (
+        f"from jaxlm import prepare_data; from jaxlm.data import encoding; encoding.BATCH_BYTES = {miniature.BATCH}\n"
+        f"prepare_data.main({argv!r})"
+    )
+    # A worker imports the file of the main program: there is none where it comes from standard input.
+    ran = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1 and "a process that encodes text has ended" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_learnt_from_a_mix_has_the_proportions_of_the_mix(files: dict[str, str], tmp_path: Path) -> None:
     seen: dict[str, int] = dict.fromkeys(miniature.WEIGHTS, 0)
 
