@@ -8,10 +8,10 @@ from typing import Any
 
 from jaxlm import command_line
 from jaxlm.errors import UserError
+from jaxlm.evaluation.benchmark_table import CONTROLS
 from jaxlm.fields import nearest
 
 PARTS = ("loss", "baselines")
-CONTROLS = ("length_only", "random_init")
 OF_TASKS = ("include_path", "num_fewshot", "mc_samples", "controls", "log_samples")
 
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
     for name, least in (("draws", 1), ("limit", 1), ("batch_size", 1), ("mc_samples", 1), ("num_fewshot", 0)):
         if (value := getattr(args, name)) is not None and value < least:
             raise UserError(f"--{name} is {value}, allowed: at least {least}")
-    what, controls = _parts("what", args.what, PARTS), _parts("controls", args.controls, CONTROLS)
+    what, controls = _parts("what", args.what, PARTS), _parts("controls", args.controls, tuple(CONTROLS))
     if not what and args.tasks is None:
         raise UserError(f"--what is empty, allowed: any of {', '.join(PARTS)}, or --tasks")
     if args.tasks is None and (unused := [name for name in OF_TASKS if getattr(args, name) is not None]):
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
     benchmarks = None
     if args.tasks is not None:  # what is wrong with a task is said before anything is computed
         names, folder = tasks.expand(args.tasks.split(",")), args.include_path or ""
-        chosen = CONTROLS if args.controls is None else controls
+        chosen = tuple(CONTROLS) if args.controls is None else controls
         benchmarks = Benchmarks(
             Questions(names, folder, args.limit, args.num_fewshot, chosen, mc_samples=args.mc_samples, **model)
         )

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from jaxlm.config import PrepareConfig
 from jaxlm.data import statistics
 from jaxlm.data.cleaning import TRAIN, VALIDATION
 from jaxlm.data.corpus import Corpus
-from jaxlm.data.document import Source
 from jaxlm.data.encoding import READ_AHEAD, BatchStore, Encoder
 from jaxlm.data.mixing import Mixer, SplitDocuments
 from jaxlm.data.mixture import ONE, Mixture
@@ -50,11 +49,13 @@ def prepare(
     _window_limit(config)  # before anything is asked of a network
     sources = open_sources(config)
     tokenizer = _given_tokenizer(config.tokenizer)
-    made_from = {"config": portable(config), "input": _identity(sources)}
+    identities = {name: source.identity() for name, source in sources.items()}  # reads all of the files
+    of_input = "; ".join(("" if name == ONE else f"{name}: ") + identity for name, identity in identities.items())
+    made_from = {"config": portable(config), "input": of_input}
     if _is_finished(out, made_from, tokenizer):
         return False
     for name, given in given_sources(config).items():
-        report(f"source{'' if name == ONE else ' ' + name}: {given} ({sources[name].identity()[:200]})")
+        report(f"source{'' if name == ONE else ' ' + name}: {given} ({identities[name][:200]})")
     needed = None
     if config.total_tokens is not None:
         vocab_size = int(config.tokenizer.removeprefix("train:")) if tokenizer is None else tokenizer.vocab_size
@@ -101,10 +102,6 @@ def _without_path(given: str) -> str:
     if given.startswith("hub:"):
         return given
     return ",".join(Path(pattern.strip()).name for pattern in given.split(","))
-
-
-def _identity(sources: Mapping[str, Source]) -> str:
-    return "; ".join(("" if name == ONE else f"{name}: ") + source.identity() for name, source in sources.items())
 
 
 def _is_finished(out: Path, made_from: dict[str, Any], tokenizer: Tokenizer | None) -> bool:

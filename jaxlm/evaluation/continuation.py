@@ -6,7 +6,7 @@ sees everything is read with tokens hidden, and a block-causal one as [noisy ; c
 noise and clean text before it. With a shift the first position of a block carries the last token of the block before,
 which is clean then: all as in training (`jaxlm.objectives`). What reads from left to right never reads the last token.
 
-Legend: B rows of a forward, T positions, S positions with both streams, C C tokens of the continuation, P passes,
+Legend: B rows of a forward, T positions, S positions with both streams, C tokens of the continuation, P passes,
 D width.
 """
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxlm.errors import UserError
 from jaxlm.evaluation.statistics import Estimate, ratio
+from jaxlm.evaluation.tasks import MULTIPLE_CHOICE
 
 MAIN = ("acc", "exact_match")  # what counts as a task's accuracy, the first that it has
 SCORES = ("acc", "acc_stderr", "acc_norm", "acc_norm_stderr")
@@ -92,7 +93,7 @@ def chance(task: Any, items: Iterable[Mapping[str, Any]], metric: str) -> float:
       items: samples of it that the harness logged, one an item.
       metric: the one that counts.
     """
-    if task.OUTPUT_TYPE != "multiple_choice":
+    if task.OUTPUT_TYPE != MULTIPLE_CHOICE:
         return 0.0
     scores = []
     for item in items:
