@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
         `--help` prints and exits 0, whatever else is missing; with a `--config` it lists that file's fields too.
         """
-        argv, overrides = _split_overrides(list(argv))
+        argv, overrides = split_overrides(list(argv))
         if "--help" in argv or "-h" in argv:
             self._print_help(argv, overrides)
             raise SystemExit(EXIT_OK)
@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
                 print(f"  {row:<28} {fields.type_name(kind):<16} {item!r:<16} {field.metadata['doc']}")
 
 
-def _split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str | None, bool]]]:
+def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str | None, bool]]]:
     """Takes `--config.a.b=v`, `--config.a.b v`, `--config.flag` and `--noconfig.flag` out of argv, in order.
 
     Returns what is left, and triples (dotted name, text or None where no value was written, negated).

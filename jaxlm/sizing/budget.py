@@ -24,6 +24,7 @@ from jaxlm.training.run import check_reading
 DEPTHS = (4, 12, 16, 24, 32, 48, 64)  # the study's sweep
 TOLERANCE = 0.005  # of the budget
 MULTIPLES = (64, 32, 16, 8)  # of F, the coarsest that reaches the budget first: matrix units work on such tiles
+FINE = (*MULTIPLES, 4, 2, 1)  # of models so small that a step of 8 is more than the tolerance
 _LARGEST, _DEEPEST = 1e11, 512  # beyond, the search takes minutes, and nobody's small model is there
 
 
@@ -72,7 +73,20 @@ def step_flops(config: RunConfig) -> tuple[float, str]:
     return flops.training_flops(Objective(config.objective, build_model(config.model)), config.train.seq_len)
 
 
-def propose(base: RunConfig, budget: float, depths: Sequence[int], match: str = "total") -> Proposal:
+def cost(config: RunConfig, match: str) -> float:
+    """What a configuration costs by `match`: parameters (total, non_embedding), or FLOPs per token (flops)."""
+    if match == "flops":
+        return step_flops(config)[0]
+    return float(flops.parameter_counts(build_model(config.model))[match])
+
+
+def propose(
+    base: RunConfig,
+    budget: float,
+    depths: Sequence[int],
+    match: str = "total",
+    multiples: Sequence[int] = MULTIPLES,
+) -> Proposal:
     """One shape a depth, within 0.5 % of the budget.
 
     The base gives everything but layers, width, heads and feed-forward: its head size stays, its query heads to a key
@@ -85,6 +99,7 @@ def propose(base: RunConfig, budget: float, depths: Sequence[int], match: str = 
       budget: parameters, or FLOPs per token of training at `train.seq_len` (see `step_flops`); at most 1e11.
       depths: numbers of layers, at most 512.
       match: total, non_embedding (without the tables of tokens and positions) or flops.
+      multiples: of the feed-forward, the coarsest first.
 
     Raises UserError for a budget that a depth cannot reach, with what it can, and where the family and the objective
     make no sense together.
@@ -94,12 +109,12 @@ def propose(base: RunConfig, budget: float, depths: Sequence[int], match: str = 
         raise UserError(f"--budget is {budget:,.0f}, allowed: at most {_LARGEST:,.0f}")
     if max(depths) > _DEEPEST:
         raise UserError(f"--depths has {max(depths)}, allowed: at most {_DEEPEST} layers")
-    return Proposal(budget, match, tuple(_shape(base, budget, layers, match) for layers in depths))
+    return Proposal(budget, match, tuple(_shape(base, budget, layers, match, multiples) for layers in depths))
 
 
-def _shape(base: RunConfig, budget: float, layers: int, match: str) -> Shape:
+def _shape(base: RunConfig, budget: float, layers: int, match: str, multiples: Sequence[int]) -> Shape:
     usual = base.model.intermediate_size / base.model.hidden_size
-    candidates = list(_candidates(base, budget, layers, match))
+    candidates = list(_candidates(base, budget, layers, match, multiples))
     near = [c for c in candidates if abs(c.cost / budget - 1) <= TOLERANCE]
     if not near:
         below = max((c.cost for c in candidates if c.cost < budget), default=None)
@@ -114,12 +129,12 @@ def _shape(base: RunConfig, budget: float, layers: int, match: str) -> Shape:
     config = replace(base, model=_reshaped(base.model, layers, best.heads, best.ffn))
     counts = flops.parameter_counts(build_model(config.model))
     per_token = flops.flops_per_token(config.model, config.train.seq_len)
-    cost = step_flops(config)[0] if match == "flops" else counts[match]
-    assert math.isclose(cost, best.cost, rel_tol=1e-9), f"{config.model}: {cost}, foretold {best.cost}; no polynomial?"
+    real = cost(config, match)
+    assert math.isclose(real, best.cost, rel_tol=1e-9), f"{config.model}: {real}, foretold {best.cost}; no polynomial?"
     ratio = best.ffn / config.model.hidden_size
     return Shape(
         config=config,
-        deviation=cost / budget - 1,
+        deviation=real / budget - 1,
         ffn_ratio=ratio,
         ffn_ratio_deviation=ratio / usual - 1,
         ffn_multiple=best.multiple,
@@ -139,19 +154,21 @@ def _reshaped(model: ModelConfig, layers: int, heads: int, ffn: int) -> ModelCon
     )
 
 
-def _candidates(base: RunConfig, budget: float, layers: int, match: str) -> Iterator[_Candidate]:
+def _candidates(
+    base: RunConfig, budget: float, layers: int, match: str, multiples: Sequence[int]
+) -> Iterator[_Candidate]:
     """For each width the feed-forward that comes nearest; the last width is the first that is too large at any."""
     group, cost_of = base.model.num_heads // base.model.num_kv_heads, _cost(base, layers, match)
     heads = group
     while True:
         least, step = cost_of(heads, 0), cost_of(heads, 1) - cost_of(heads, 0)
-        for multiple in MULTIPLES:
+        for multiple in multiples:
             ffn = max(round((budget - least) / step / multiple), 1) * multiple
             candidate = _Candidate(heads, ffn, multiple, cost_of(heads, ffn))
             if abs(candidate.cost / budget - 1) <= TOLERANCE:
                 break
         yield candidate
-        if cost_of(heads, MULTIPLES[-1]) > budget * (1 + TOLERANCE):
+        if cost_of(heads, multiples[-1]) > budget * (1 + TOLERANCE):
             return
         heads += group
 
@@ -166,10 +183,7 @@ def _cost(base: RunConfig, layers: int, match: str) -> Callable[[int, int], floa
     sizes = (1, 2)
 
     def real(heads: int, ffn: int) -> float:
-        model = _reshaped(base.model, layers, heads, ffn)
-        if match == "flops":
-            return step_flops(replace(base, model=model))[0]
-        return float(flops.parameter_counts(build_model(model))[match])
+        return cost(replace(base, model=_reshaped(base.model, layers, heads, ffn)), match)
 
     at = {(i, ffn): real(i * group, ffn) for i in (1, 2, 3) for ffn in sizes}
 
@@ -177,11 +191,11 @@ def _cost(base: RunConfig, layers: int, match: str) -> Callable[[int, int], floa
         first, second = values[1] - values[0], values[2] - 2 * values[1] + values[0]
         return values[0] + (i - 1) * first + (i - 1) * (i - 2) / 2 * second
 
-    def cost(heads: int, ffn: int) -> float:
+    def foretold(heads: int, ffn: int) -> float:
         one, two = (quadratic((at[1, f], at[2, f], at[3, f]), heads // group) for f in sizes)
         return one + (ffn - 1) * (two - one)
 
-    return cost
+    return foretold
 
 
 def as_json(proposal: Proposal) -> dict[str, Any]:

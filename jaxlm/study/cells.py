@@ -1,0 +1,200 @@
+"""The cells of a study, a row under one seed (and one learning rate), and where each is on disk.
+
+    WORKDIR/study.json                      the resolved configuration
+    WORKDIR/data/NAME/                      prepared text
+    WORKDIR/tasks/                          tasks made from its held-out part
+    WORKDIR/runs/ROW/seed_0/                a workdir of `train` or `convert`, with evaluation.json, generations.jsonl,
+    WORKDIR/runs/ROW/lr_0.001/seed_0/       decode.json, cell.json (seconds of each step), failed.json (why it stopped)
+    WORKDIR/report/                         index.html, report.md, data.json
+
+A cell is finished when all of its files are there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlm import fields
+from jaxlm.errors import UserError
+from jaxlm.evaluation.statistics import Score
+from jaxlm.study import rows as study_rows
+from jaxlm.study.results import EVALUATION, Run
+from jaxlm.study.results import read as read_run
+from jaxlm.study.rows import EMPTY, IMPORT, READ, TRAIN, Row
+from jaxlm.study_config import StudyConfig
+from jaxlm.training import workdir as workdirs
+
+STUDY = "study.json"
+DECODE, CELL, FAILED = "decode.json", "cell.json", "failed.json"
+FINISHED, BEGUN, BROKEN, MISSING, LEFT_EMPTY = "finished", "begun", "failed", "missing", "empty"
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row under a seed. `learning_rate` is None where the row's own is used."""
+
+    row: Row
+    seed: int
+    learning_rate: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        rate = "" if self.learning_rate is None else f", rate {self.learning_rate:g}"
+        return f"{self.row.name}{rate}, seed {self.seed}"
+
+    def directory(self, workdir: Path) -> Path:
+        """The run's own workdir."""
+        rate = () if self.learning_rate is None else (f"lr_{self.learning_rate:g}",)
+        return workdir.joinpath("runs", self.row.name, *rate, f"seed_{self.seed}")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is there of a cell.
+
+    Attributes:
+      cell: which.
+      directory: where; it need not exist.
+      status: `finished`, `begun`, `failed`, `missing`, or `empty` for a row without a command.
+      error: of a failed cell, one line: the step and what went wrong; else "".
+      run: everything its workdir says; None where there is none yet. Of a `read` row the run that it reads, with
+        evaluation and benchmarks of its own.
+      decode: how fast it writes; None where it was not measured.
+      seconds: by step, what it took.
+    """
+
+    cell: Cell
+    directory: Path
+    status: str
+    error: str
+    run: Run | None
+    decode: Mapping[str, Any] | None
+    seconds: Mapping[str, float]
+
+    @property
+    def tasks(self) -> Mapping[str, Mapping[str, Any]]:
+        """The records of its tasks by name, as `evaluate` writes them; empty without any."""
+        return (self.run.benchmarks or {}).get("tasks", {}) if self.run else {}
+
+    def items(self, task: str, metric: str = "") -> Floats | None:
+        """The score of every item of a task in order, float64 [N]; None where it was not asked.
+
+        Of a group (mmlu) all of its tasks behind one another. Without a `metric` the one that counts.
+        """
+        record = self.tasks.get(task)
+        if record is None or self.run is None or self.run.benchmarks is None:
+            return None
+        kept = self.run.benchmarks.get("items", {})
+        parts = list(record.get("subtasks", {})) or [task]
+        if any(part not in kept or (metric or record["metric"]) not in kept[part] for part in parts):
+            return None
+        return np.concatenate([np.array(kept[p][metric or record["metric"]].split(), np.float64) for p in parts])
+
+    @property
+    def windows(self) -> Score | None:
+        """Nats, tokens and bytes of each validation window; None where no loss was measured."""
+        kept = (self.run.evaluation or {}).get("windows") if self.run else None
+        if kept is None:
+            return None
+        return Score(*(np.array(kept[key].split(), np.float64) for key in ("nats", "tokens", "bytes")))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study and what there is of it. `results` are in the order of rows, then rates, then seeds."""
+
+    workdir: Path
+    config: StudyConfig
+    rows: Mapping[str, Row]
+    results: tuple[Result, ...]
+
+    def of(self, row: str, learning_rate: float | None = None) -> tuple[Result, ...]:
+        """The results of a row, a seed each; none for a row that is not there."""
+        wanted = (row, learning_rate)
+        return tuple(r for r in self.results if (r.cell.row.name, r.cell.learning_rate) == wanted)
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The rows of each group, the reference first."""
+        return {line.partition(":")[0].strip(): study_rows.members(line) for line in self.config.groups}
+
+
+def cells(config: StudyConfig, rows: Mapping[str, Row], names: Sequence[str]) -> list[Cell]:
+    """The cells of the named rows: rates of rows that train, seeds of all that depend on one."""
+    out = []
+    for name in names:
+        row = rows[name]
+        rates = (None, *config.learning_rates) if row.kind == TRAIN else (None,)
+        out += [Cell(row, seed, rate) for rate in rates for seed in (config.seeds if _is_seeded(row, rows) else (0,))]
+    return out
+
+
+def _is_seeded(row: Row, rows: Mapping[str, Row]) -> bool:
+    """An imported model, and what reads it, has no seed of ours; an empty row has no run."""
+    return row.kind not in (IMPORT, EMPTY) and not (row.kind == READ and rows[row.source].kind == IMPORT)
+
+
+def source(cell: Cell, rows: Mapping[str, Row]) -> Cell:
+    """The cell whose weights a `convert` or `read` cell starts from: under the same seed, at the row's own rate."""
+    row = rows[cell.row.source]
+    return Cell(row, cell.seed if _is_seeded(row, rows) else 0)
+
+
+def read(workdir: Path) -> Study:
+    """A study that has been begun. Raises UserError where the directory is none."""
+    if not (workdir / STUDY).is_file():
+        raise UserError(f"{workdir} is no study, allowed: a directory made by `study --config=FILE --workdir=DIR`")
+    config: StudyConfig = fields.build(StudyConfig, workdirs.read_json(workdir / STUDY))
+    rows = study_rows.read(config)
+    found = tuple(result(workdir, cell, rows) for cell in cells(config, rows, list(rows)))
+    return Study(workdir, config, rows, found)
+
+
+def result(workdir: Path, cell: Cell, rows: Mapping[str, Row]) -> Result:
+    """What is there of one cell."""
+    directory = cell.directory(workdir)
+    if cell.row.kind == EMPTY:
+        return Result(cell, directory, LEFT_EMPTY, "", None, None, {})
+    error = _json(directory / FAILED)
+    home = source(cell, rows).directory(workdir) if cell.row.kind == READ else directory
+    run = _run(cell, home, directory)
+    files = [directory / EVALUATION] + ([directory / DECODE] if cell.row.kind != READ else [])
+    done = run is not None and all(file.is_file() for file in files)
+    status = FINISHED if done else BROKEN if error else BEGUN if directory.is_dir() else MISSING
+    return Result(
+        cell,
+        directory,
+        status,
+        "" if error is None or done else f"{error['step']}: {error['error']}",
+        run,
+        _json(directory / DECODE),
+        (_json(directory / CELL) or {}).get("seconds", {}),
+    )
+
+
+def _run(cell: Cell, home: Path, directory: Path) -> Run | None:
+    """The run in `home`, with the evaluation in `directory`, named as the cell."""
+    if not workdirs.exists(home):
+        return None
+    run = read_run(home)
+    if home != directory:
+        own = _json(directory / EVALUATION)
+        if own is None:
+            return None
+        has_loss = own["loss"] is not None
+        run = dataclasses.replace(run, evaluation=own if has_loss else None, benchmarks=own if own["tasks"] else None)
+    return dataclasses.replace(run, name=cell.name)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else None
