@@ -1,0 +1,151 @@
+"""What rows are compared by, read from their cells: the score of every item, or the bits of every validation window.
+
+A measure is the mean of some tasks (`mean_6`, or names by commas), one task, its `TASK:acc_norm`, or `BITS`.
+
+Legend: S seeds, N items of a task or validation windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxlm.evaluation import averages
+from jaxlm.evaluation.statistics import Array
+from jaxlm.evaluation.tasks import shots
+from jaxlm.study.cells import Result, Study
+
+BITS = "bits_per_byte"
+NORM = ":acc_norm"
+POINTS, BITS_UNIT = "points", "bits per byte"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One task, or the validation text: `scale` * sum(numerators) / sum(denominators) of each seed.
+
+    Attributes:
+      numerators_SN: scores of the items, or bits of the windows, float64.
+      denominators_N: 1 for each item, or the bytes of the windows, float64.
+      scale: 100 for points.
+    """
+
+    numerators_SN: Array
+    denominators_N: Array
+    scale: float
+
+    @property
+    def values_S(self) -> Array:
+        """The value of each seed, float64 [S]."""
+        return self.scale * self.numerators_SN.sum(1) / self.denominators_N.sum()
+
+    def is_paired_with(self, other: Part) -> bool:
+        """Whether both are over the same items."""
+        return np.array_equal(self.denominators_N, other.denominators_N)
+
+    def minus(self, other: Part) -> Part:
+        """The differences item by item and seed by seed, of two parts over the same items and as many seeds."""
+        return Part(self.numerators_SN - other.numerators_SN, self.denominators_N, self.scale)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one row scored of one measure: the mean over its parts, with equal weights.
+
+    `is_bound` says whether the bits are an upper bound, as those of diffusion are.
+    """
+
+    parts: tuple[Part, ...]
+    seeds: tuple[int, ...]
+    is_bound: bool = False
+
+    @property
+    def values_S(self) -> Array:
+        """The value of each seed, float64 [S]."""
+        return np.mean([part.values_S for part in self.parts], axis=0)
+
+    @property
+    def items(self) -> int:
+        """Items or windows of one seed."""
+        return sum(len(part.denominators_N) for part in self.parts)
+
+
+def tasks_of(measure: str) -> tuple[str, ...]:
+    """The tasks that a measure is over; none for bits per byte."""
+    return () if measure == BITS else tuple(averages.MEANS.get(measure, measure.removesuffix(NORM).split(",")))
+
+
+def unit_of(measure: str) -> str:
+    """What a difference is counted in."""
+    return BITS_UNIT if measure == BITS else POINTS
+
+
+def measures_of(study: Study) -> list[str]:
+    """The study's mean, every task that a row was asked (with `acc_norm` where it has one), bits per byte."""
+    records = {task: record for result in study.results for task, record in result.tasks.items()}
+    each = [
+        name
+        for task, record in records.items()
+        for name in (task, f"{task}{NORM}")
+        if name == task or record["acc_norm"] is not None
+    ]
+    return list(dict.fromkeys([study.config.evaluate.mean, *each, BITS]))
+
+
+def sample(study: Study, row: str, measure: str) -> Sample | str:
+    """What a row scored, over the seeds that have all of it; or, in words, what it lacks.
+
+    A seed without one of the tasks of a mean is left out: a mean over fewer tasks is another quantity.
+    """
+    results = study.of(row)
+    if not results:
+        return f"{row} is no row of this study"
+    found = [(result, _bits(result) if measure == BITS else _answers(result, measure)) for result in results]
+    whole = [(result, parts) for result, parts in found if not isinstance(parts, str)]
+    if not whole:
+        return f"{row} {next(reason for _, reason in found if isinstance(reason, str))}"
+    # Seeds of other items than the first have are of another evaluation.
+    first = whole[0][1]
+    whole = [(result, parts) for result, parts in whole if _same(parts, first)]
+    parts = tuple(
+        Part(np.concatenate([parts[k].numerators_SN for _, parts in whole]), part.denominators_N, part.scale)
+        for k, part in enumerate(first)
+    )
+    loss: Any = whole[0][0].run and whole[0][0].run.evaluation
+    seeds = tuple(result.cell.seed for result, _ in whole)
+    return Sample(parts, seeds, measure == BITS and bool(loss["is_bound"]))
+
+
+def _answers(result: Result, measure: str) -> list[Part] | str:
+    parts = []
+    for task in tasks_of(measure):
+        items_N = result.items(task, "acc_norm" if measure.endswith(NORM) else "")
+        if items_N is None:
+            return _lacks(result, f"{task}{NORM}" if measure.endswith(NORM) else task)
+        if measure in averages.MEANS and result.tasks[task]["num_fewshot"] != (shots(task) or 0):
+            return f"was asked {task} with {result.tasks[task]['num_fewshot']} examples, other than in {measure}"
+        if len(items_N) < 2:
+            return f"has a single item of {task}"
+        parts.append(Part(items_N[None], np.ones(len(items_N)), 100.0))
+    return parts
+
+
+def _bits(result: Result) -> list[Part] | str:
+    score = result.windows
+    if score is None or not score.bytes_N.sum():
+        return _lacks(result, "the loss of each validation window")
+    if len(score.bytes_N) < 2:
+        return "has a single validation window"
+    return [Part(score.nats_N[None] / math.log(2), score.bytes_N, 1.0)]
+
+
+def _lacks(result: Result, what: str) -> str:
+    return f"lacks {what}" if result.run is not None else f"has not been evaluated ({result.status})"
+
+
+def _same(parts: Sequence[Part], others: Sequence[Part]) -> bool:
+    return all(part.is_paired_with(other) for part, other in zip(parts, others, strict=True))
