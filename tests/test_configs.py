@@ -78,8 +78,10 @@ POCKET: dict[str, dict[str | None, int]] = {
     "configs/pocket/llama3_canon.py": {None: 2_391_744},
 }
 DATA: dict[str, dict[str | None, int]] = {
-    f"configs/data/{name}.py": {None: 0} for name in ("austen", "files", "package_docs", "study_mix")
+    f"configs/data/{name}.py": {None: 0}
+    for name in ("austen", "files", "package_docs", "package_docs_mix", "study_mix")
 }
+STUDIES = {f"configs/study/{name}.py" for name in ("paper", "pocket")}
 COUNTS = {
     f"{file}:{argument}" if argument else file: total
     for file, sizes in (STUDY | POCKET).items()
@@ -117,7 +119,7 @@ def value_at(config: Any, name: str) -> Any:
 
 
 def test_every_file_is_tested() -> None:
-    assert set(FILES) == {*STUDY, *POCKET, *DATA}
+    assert set(FILES) == {*STUDY, *POCKET, *DATA, *STUDIES}
 
 
 def test_every_family_has_its_file_and_its_pocket_version() -> None:

@@ -127,13 +127,14 @@ def data(statistics: Mapping[str, Any]) -> list[str]:
 
 def conditions(runs: Sequence[Run]) -> list[str]:
     """Device, versions, code, data and seed of each run: what it depends on beside its configuration."""
-    columns = [_condition(run) for run in runs]
+    columns = [condition(run) for run in runs]
     names = list(dict.fromkeys(name for column in columns for name in column))
     rows = [[name, *(column.get(name, "–") for column in columns)] for name in names]
     return table(("", *(run.name for run in runs)), rows, len(runs) + 1)
 
 
-def _condition(run: Run) -> dict[str, str]:
+def condition(run: Run) -> dict[str, str]:
+    """Device, versions, code, data and seed of one run, by name."""
     manifest = run.manifest
     devices, revision = manifest.get("devices", {}), manifest.get("git_revision")
     execution, data, source = manifest.get("execution", {}), manifest.get("data", {}), manifest.get("init_from")

@@ -1,11 +1,13 @@
 """The notebooks: each is a pair of files that agree, and runs in a fresh kernel on runs of a few steps."""
 
+import json
 import os
 from pathlib import Path
 
 import jax
 import jupytext
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -14,7 +16,10 @@ import jaxlm
 from jaxlm.config import PrepareConfig, RunConfig
 from jaxlm.data.prepare import prepare
 from jaxlm.fields import build
+from jaxlm.study.study_data import study_data
 from jaxlm.training import loop
+
+from ..study.synthetic import Made, study
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
@@ -164,3 +169,17 @@ def test_ar_into_diffusion_runs_small(runs, kernel, monkeypatch) -> None:
     assert share["AR"] == share["blocks of 1"] == 0 < share["blocks of 4"] < share["whole window"]
     assert "AR: 8 passes, 0% of the tokens" in text and "whole window: 2 passes" in text
     assert f"no runs to compare in {runs / 'conversion'}: `bash launch/pocket_conversion.sh` makes them" in text
+
+
+def test_the_study_reads_a_report(kernel, monkeypatch, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    made = {name: Made({"one": (rng.random((2, 40)) < 0.4).astype(float)}) for name in ("gpt2-4", "gpt2-12", "own")}
+    data = study_data(study(made, mean="one", groups=("sweep: gpt2-4 gpt2-12",)))
+    (tmp_path / "data.json").write_text(json.dumps(data.to_json()))
+    monkeypatch.setenv("JAXLM_STUDY", str(tmp_path / "data.json"))
+    notebook = execute(ROOT / "notebooks" / "04_the_study.ipynb", started_in=ROOT / "notebooks")
+    shown = [output.data for output in outputs(notebook) if output.output_type == "display_data"]
+    assert sum("image/png" in output for output in shown) == 3, "differences, halves, published beside measured"
+    text = printed(notebook, "stdout")
+    value = data.measured("gpt2-12", "one").value - data.measured("gpt2-4", "one").value
+    assert f"gpt2-12 minus gpt2-4: {value:+.2f} points" in text and "3 rows with all of one" in text

@@ -1,0 +1,90 @@
+"""Studies and runs of one's own, from any directories, as one study."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxlm.errors import UserError
+from jaxlm.evaluation import averages
+from jaxlm.study import cells, results
+from jaxlm.study.cells import FINISHED, Cell, Result, Study
+from jaxlm.study.rows import Row
+from jaxlm.study_config import EvaluateConfig, StudyConfig
+
+GROUP = "runs"  # that plain workdirs are compared in
+
+
+def gather(paths: Sequence[str | Path]) -> Study:
+    """The rows of all of them; a name that is in two of them is preceded by its directory, as it was given.
+
+    One study alone is that study. Workdirs of `train` and `convert` become rows that are compared with the first of
+    them, by the study's mean where there is one, else by the tasks that all of them were asked.
+    Raises UserError for a directory that is neither, or is there twice.
+    """
+    directories = [Path(path) for path in paths]
+    where = [path.resolve() for path in directories]
+    for path, place in zip(directories, where, strict=True):
+        if where.count(place) > 1:
+            raise UserError(f"--report names {path} twice, allowed: each directory once")
+    parts = [cells.read(path) if (path / cells.STUDY).is_file() else _run(path) for path in directories]
+    if len(parts) == 1:
+        return parts[0]
+    counts = Counter(name for part in parts for name in part.rows)
+    groups = Counter(group for part in parts for group in part.groups if group != GROUP)
+    named = [_renamed(part, counts, groups) for part in parts]
+    plain = [name for part in named if GROUP in part.groups for name in part.groups[GROUP]]
+    kept = [line for part in named for line in part.config.groups if not line.startswith(f"{GROUP}:")]
+    studies = [part for part in named if GROUP not in part.groups]
+    found = tuple(result for part in named for result in part.results)
+    config = StudyConfig(
+        title=" beside ".join(str(path) for path in directories),
+        groups=(*kept, *([f"{GROUP}: {' '.join(plain)}"] if plain else [])),
+        evaluate=studies[0].config.evaluate if studies else EvaluateConfig(mean=_mean(found)),
+    )
+    return Study(directories[0], config, {name: row for part in named for name, row in part.rows.items()}, found)
+
+
+def _run(path: Path) -> Study:
+    """A workdir as a study of one row."""
+    run = results.read(path)
+    row = Row(path.name, "", run.kind, run.config)
+    result = Result(Cell(row, run.config.seed), path, FINISHED, "", run, None, {})
+    config = StudyConfig(
+        title=path.name, groups=(f"{GROUP}: {row.name}",), evaluate=EvaluateConfig(mean=_mean([result]))
+    )
+    return Study(path, config, {row.name: row}, (result,))
+
+
+def _mean(found: Sequence[Result]) -> str:
+    """The first of the known means that every run has, else that of the tasks they share."""
+    for name in averages.MEANS:
+        if all(result.run and name in averages.present(result.run.benchmarks or {}) for result in found):
+            return name
+    shared = [task for task in found[0].tasks if all(task in result.tasks for result in found)]
+    return ",".join(shared) or EvaluateConfig().mean
+
+
+def _renamed(part: Study, counts: Counter[str], groups: Counter[str]) -> Study:
+    """The same with its directory before each name that another part has, too."""
+
+    def new(name: str) -> str:
+        return f"{part.workdir}/{name}" if counts[name] > 1 else name
+
+    rows = {
+        new(name): dataclasses.replace(
+            row, name=new(name), source=new(row.source) if row.source in part.rows else row.source
+        )
+        for name, row in part.rows.items()
+    }
+    found = tuple(
+        dataclasses.replace(result, cell=dataclasses.replace(result.cell, row=rows[new(result.cell.row.name)]))
+        for result in part.results
+    )
+    lines = tuple(
+        f"{group if groups[group] < 2 else f'{part.workdir.name}.{group}'}: {' '.join(map(new, members))}"
+        for group, members in part.groups.items()
+    )
+    return Study(part.workdir, dataclasses.replace(part.config, rows=(), groups=lines), rows, found)
