@@ -23,6 +23,7 @@ COMMANDS = {
     "compile": "does the training step fit a GPU that is not here?",
     "fingerprint": "what must be equal on every machine",
     "benchmark": "speed beside PyTorch on this CPU",
+    "study": "many runs: trained, evaluated, compared, and what they would cost",
     "report": "runs beside one another, with pictures",
     "list": "families, sources of text, tasks and configs",
 }
@@ -35,7 +36,10 @@ def _main(argv: Sequence[str]) -> None:
         return
     if argv[0] not in COMMANDS:
         raise UserError(f"no command {argv[0]!r}; {nearest(argv[0], COMMANDS)}")
-    importlib.import_module(f"jaxlm.{argv[0]}").main(argv[1:])
+    module = f"jaxlm.{argv[0]}"
+    if argv[0] == "study":  # a package, whose command is a module of its own
+        module += ".__main__"
+    importlib.import_module(module).main(argv[1:])
 
 
 def main() -> None:

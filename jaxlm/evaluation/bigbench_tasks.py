@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxlm.errors import UserError
+from jaxlm.evaluation.task_files import Item, definition, lines, ordered
 from jaxlm.progress import Progress
 
 VARIABLE, SDIST = "JAXLM_BIGBENCH", "bigbench-1.0.0.tar.gz"
@@ -33,8 +34,6 @@ TAG = "offline"  # what the harness's own command line knows all of them by
 SUMS = "SHA256SUMS.json"
 _ROOT = "bigbench/benchmark_tasks/"
 _FORMAT = 1  # of the files below; another number makes them again
-
-Item = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -151,9 +150,9 @@ def _make(sdist: Path, folder: Path) -> None:
         scratch.mkdir()
         for task, spec in TASKS.items():
             items = list(_items(task, spec, members[spec.member]))
-            (scratch / f"{task}.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), "utf-8")
+            (scratch / f"{task}.jsonl").write_text(lines(items), "utf-8")
             # JSON is YAML. The path is that of the place where the folder will be.
-            text = json.dumps(_yaml(task, folder / f"{task}.jsonl", "ending" in items[0]), indent=2)
+            text = json.dumps(_definition(task, folder / f"{task}.jsonl", "ending" in items[0]), indent=2)
             (scratch / f"{task}.yaml").write_text(text, "utf-8")
         sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(scratch.iterdir())}
         (scratch / SUMS).write_text(json.dumps(sums), "utf-8")
@@ -181,24 +180,11 @@ def _members(sdist: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _yaml(task: str, items: Path, cloze: bool) -> dict[str, Any]:
-    """The harness's definition: options after one query, or (cloze) one ending after each of several texts."""
-    return {
-        "task": task,
-        "tag": TAG,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(items)}, "cache_dir": str(items.parent / "datasets")},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "gold" if cloze else "query",
-        "doc_to_choice": "choices",
-        "doc_to_target": "ending" if cloze else "gold",
-        "metric_list": [
-            {"metric": name, "aggregation": "mean", "higher_is_better": True}
-            for name in (("acc",) if cloze else ("acc", "acc_norm"))
-        ],
-        "metadata": {"version": 1.0},
-    }
+def _definition(task: str, items: Path, cloze: bool) -> dict[str, Any]:
+    """Options after one query, or (cloze) one ending after each of several texts."""
+    if cloze:
+        return definition(task, items, tag=TAG, text="gold", target="ending", metrics=("acc",))
+    return definition(task, items, tag=TAG)
 
 
 def _items(task: str, spec: OfflineTask, content: Mapping[str, Any]) -> Iterator[Item]:
@@ -214,7 +200,7 @@ def _items(task: str, spec: OfflineTask, content: Mapping[str, Any]) -> Iterator
         right = [option for option, score in scores.items() if score == 1]
         if len(right) != 1:
             continue  # there is no one answer
-        options = _ordered(scores, text)
+        options = ordered(scores, text)
         query = spec.query.format(input=text.strip(), task_prefix=content.get("task_prefix", "").strip())
         yield {"query": query, "choices": [o.strip() for o in options], "gold": options.index(right[0])}
 
@@ -232,9 +218,5 @@ def _winogrande(examples: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
     for before, names in twins.items():
         if len(names) == 2 and len(set(names.values())) == 2:
             for ending, right in names.items():
-                options = _ordered([*names.values()], before + ending)
+                options = ordered([*names.values()], before + ending)
                 yield {"choices": [before + o for o in options], "gold": options.index(right), "ending": ending}
-
-
-def _ordered(options: Mapping[str, Any] | Sequence[str], text: str) -> list[str]:
-    return sorted(options, key=lambda option: hashlib.sha256(f"{text}\0{option}".encode()).digest())

@@ -17,7 +17,7 @@ from jaxlm.data.tokenizer import Tokenizer
 from jaxlm.errors import UserError
 from jaxlm.evaluation import cost
 from jaxlm.evaluation.continuation import Continuations, LogLikelihood, Request
-from jaxlm.evaluation.continuation_masks import ExactCounts
+from jaxlm.evaluation.continuation_masks import ExactCounts, chain_rule
 from jaxlm.evaluation.harness_ledger import Detail, Ledger
 from jaxlm.evaluation.harness_writing import Generate, writing_of
 from jaxlm.layers.parameters import Tree
@@ -43,6 +43,8 @@ class HarnessModel(TemplateLM):
       max_length: positions that a prompt and its answer may take, at most the model's.
       parameter_hash: of `params`.
       mc_samples: masks of an answer, for a bound.
+      in_order: a likelihood is that of writing from left to right, in which nothing is drawn, and not a bound over all
+        orders.
       seed: of masks and of sampling.
       positions_per_forward: rows times positions of one forward.
       prefix_token_id: what an empty context is; None: what the tokenizer begins a text with, else the end of text.
@@ -63,6 +65,7 @@ class HarnessModel(TemplateLM):
         seed: int = 0,
         positions_per_forward: int = 4096,
         prefix_token_id: int | None = None,
+        in_order: bool = False,
         writing: Mapping[str, Any] | None = None,
         report: Callable[[str], None] = lambda line: print(f"jaxlm: {line}", file=sys.stderr),
     ) -> None:
@@ -70,7 +73,9 @@ class HarnessModel(TemplateLM):
         if not 2 <= max_length <= (positions := objective.model.config.max_positions):
             raise UserError(f"max_length is {max_length}, allowed: 2 to model.max_positions = {positions}")
         self.objective, self.params, self.max_length, self.seed = objective, params, max_length, seed
-        self.masks = ExactCounts(mc_samples, seed) if objective.is_bound else None
+        # Blocks of one token have one order.
+        self._in_order = objective.is_bound and (in_order or objective.config.block_size == 1)
+        self.masks = ExactCounts(mc_samples, seed) if objective.is_bound and not self._in_order else None
         self.continuations = Continuations(objective, positions_per_forward)
         self.parameter_hash, self.report = parameter_hash, report
         self._tokenizer, self._generate, self._writing = tokenizer, generate, dict(writing or {})
@@ -98,11 +103,13 @@ class HarnessModel(TemplateLM):
     def identity(self) -> dict[str, Any]:
         """Whatever decides an answer."""
         config = self.objective.config
-        reading = config.kind + (f"-{config.block_size}" if self.objective.corrupts else "")
+        reading = config.kind
+        if self.objective.corrupts:
+            reading += f"-{config.block_size}" + "-shift" * bool(config.shift) + "-in_order" * self._in_order
         return {
             "parameters": self.parameter_hash[:16],
             "dtype": self.objective.model.execution.dtype,
-            "objective": reading + ("-shift" if self.objective.corrupts and config.shift else ""),
+            "objective": reading,
             "mc_samples": self.mc_samples,
             "seed": self.seed,
             "max_length": self.max_length,
@@ -209,13 +216,14 @@ class HarnessModel(TemplateLM):
         rest = [number for number in range(len(rows)) if number not in ahead]
         if self.masks and rows:
             self.report(cost.announcement(self.continuations, rows, self.masks))
+        masks = chain_rule if self._in_order else self.masks
         done, compiling = 0, self.continuations.compiling
         answers: dict[int, list[LogLikelihood]] = defaultdict(list)
         try:
             with Progress(len(rows), label, unit="item") as progress:
                 for numbers in filter(None, (pilot, rest)):
                     part = [rows[number] for number in numbers]
-                    for at, result in self.continuations.stream(self.params, part, self.masks):
+                    for at, result in self.continuations.stream(self.params, part, masks):
                         yield numbers[at], result
                         done += 1
                         progress.exclude(self.continuations.compiling - compiling)

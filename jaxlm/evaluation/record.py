@@ -16,22 +16,23 @@ from jaxlm.evaluation.likelihood import Result
 from jaxlm.evaluation.statistics import Score
 
 WHOLE_WINDOW = 0
+IDENTITY = ("parameter_hash", "dtype", "reading")  # whose answers a record holds
 LABELS = {"token_frequency": "token frequencies", "xz": "xz -9", "gzip": "gzip -9"}
-_NOTHING = {field.name: None for field in dataclasses.fields(Result) if field.name != "score"}
+_NOTHING = {field.name: None for field in dataclasses.fields(Result) if field.name != "score"} | {"windows": None}
 
 
 def losses(results: Mapping[int, Result], kind: str, frequency: Score | None) -> dict[str, Any]:
     """The part of the record that is about the model.
 
-    `results` holds a result for each block size, the one that counts first; without any, every number is None. After a
-    conversion (`kind` "convert") all of them are under `loss_by_block_size`, by label. With the score of the token
-    frequencies on the same windows, `below_token_frequency` says how far below it the loss is, with the error of the
-    paired difference.
+    `results` holds a result for each block size, the one that counts first, whose score goes under `windows` (see
+    `windows`); without any, every number is None. After a conversion (`kind` "convert") all of them are under
+    `loss_by_block_size`, by label. With the score of the token frequencies on the same windows, `below_token_frequency`
+    says how far below it the loss is, with the error of the paired difference.
     """
     if not results:
         return dict(_NOTHING)
     first = next(iter(results.values()))
-    out = first.to_json()
+    out = first.to_json() | {"windows": windows(first.score)}
     if kind == "convert":
         labelled = {block_label(size): {"block_size": size, **result.to_json()} for size, result in results.items()}
         out["loss_by_block_size"] = labelled
@@ -39,6 +40,25 @@ def losses(results: Mapping[int, Result], kind: str, frequency: Score | None) ->
         gain = frequency.minus(first.score)
         out["below_token_frequency"] = {"nats_per_token": gain.value, "stderr": gain.stderr}
     return out
+
+
+def windows(score: Score) -> dict[str, str]:
+    """`nats`, `tokens` and `bytes` of N windows in order, the N numbers of each in one string: `401.25 128 ...`.
+
+    Nats have 12 digits, more than the fp32 sums that they are have themselves.
+    """
+    return {
+        "nats": " ".join(f"{nats:.12g}" for nats in score.nats_N),
+        "tokens": " ".join(f"{tokens:.0f}" for tokens in score.tokens_N),
+        "bytes": " ".join(f"{size:.0f}" for size in score.bytes_N),
+    }
+
+
+def score(record: Mapping[str, Any]) -> Score | None:
+    """What the windows of a record cost; None without a loss, and in records from before they were kept."""
+    if (kept := record.get("windows")) is None:
+        return None
+    return Score(*(np.array(kept[name].split(), np.float64) for name in ("nats", "tokens", "bytes")))
 
 
 def by_source(score: Score, sources_N: npt.NDArray[np.integer], names: Sequence[str]) -> dict[str, Any]:
@@ -72,12 +92,12 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def joined(earlier: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A record with what an earlier one of the same parameters and dtype has and this one lacks; names of what it took.
+    """A record with what an earlier one of the same parameters, dtype and reading has beside it; names of that.
 
     A task that both have is this one's. The text is one thing: loss and baselines come from one record, this one's if
     it has either. Means are computed anew, over the tasks of both.
     """
-    if earlier is None or any(earlier.get(key) != now[key] for key in ("parameter_hash", "dtype")):
+    if earlier is None or any(earlier.get(key, "") != now.get(key, "") for key in IDENTITY):
         return dict(now), []
     has_text = now["loss"] is not None or now["baselines"] is not None
     kept_text = not has_text and earlier.get("loss") is not None

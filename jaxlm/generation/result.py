@@ -123,3 +123,8 @@ def _compiled(function: Callable[..., Any], static: tuple[Any, ...], tree: Any, 
     """Ahead of time, which keeps the first call honest: jax.jit would count compilation into it."""
     jitted = jax.jit(functools.partial(function, **dict(static)))
     return jitted.lower(*jax.tree.unflatten(tree, shapes)).compile()
+
+
+def forget_compiled() -> None:
+    """Lets go of what decodes, and of the models that it was compiled for."""
+    _compiled.cache_clear()

@@ -74,8 +74,15 @@ class Benchmarks:
             name: catalogue.load(name, tasks.shots(name) if asked is None else asked) for name in questions.tasks
         }
 
-    def of_workdir(self, workdir: Path, samples_to: Path | None = None) -> dict[str, Any]:
-        """`run` for a checkpoint, kept in the workdir."""
+    @functools.cached_property
+    def _digests(self) -> dict[str, str]:
+        """Of definitions and items, once for all models that are asked."""
+        return {name: tasks.digest(loaded, self.questions.limit) for name, loaded in self.loaded.items()}
+
+    def of_workdir(
+        self, workdir: Path, samples_to: Path | None = None, *, reading: str = "", folder: Path | None = None
+    ) -> dict[str, Any]:
+        """`run` for a checkpoint, kept in `folder`, without one in the workdir; `reading` as in `harness`."""
         from jaxlm.study import harness  # lm-eval is optional
 
         q = self.questions
@@ -83,11 +90,11 @@ class Benchmarks:
 
         def build(random_init: bool) -> Model:
             return harness.from_workdir(
-                workdir, step=q.step, dtype=q.dtype, seed=q.seed, random_init=random_init, **masks
+                workdir, step=q.step, dtype=q.dtype, seed=q.seed, random_init=random_init, reading=reading, **masks
             )
 
         config, _ = read(workdir)
-        return self.run(workdir / FOLDER, build, config.model.vocab_size, samples_to)
+        return self.run(folder or workdir / FOLDER, build, config.model.vocab_size, samples_to)
 
     def run(
         self,
@@ -109,14 +116,14 @@ class Benchmarks:
           samples_to: a folder for JSON lines a task: what was answered to every item. None for nowhere.
           report: is given a line for each task.
         """
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         models = functools.cache(build)
         records: dict[str, Any] = {}
         items: dict[str, Any] = {}
         if (draws := models(False).mc_samples) is not None:
             report(self._cost(draws))
         for name, loaded in self.loaded.items():
-            digest = tasks.digest(loaded, self.questions.limit)
+            digest = self._digests[name]
             kept = {
                 who: self._answered(name, who, digest, models(who == "random_init"), vocab_size, folder, report)
                 for who in (MODEL, *self.questions.controls)

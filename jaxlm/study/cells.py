@@ -5,9 +5,12 @@
     WORKDIR/tasks/                          tasks made from its held-out part
     WORKDIR/runs/ROW/seed_0/                a workdir of `train` or `convert`, with evaluation.json, generations.jsonl,
     WORKDIR/runs/ROW/lr_0.001/seed_0/       decode.json, cell.json (seconds of each step), failed.json (why it stopped)
+    WORKDIR/runs/ROW/seed_0.log             what the steps said, where it was not to a terminal
     WORKDIR/report/                         index.html, report.md, data.json
+    WORKDIR/cache/jax/                      compiled programs, so that the next seed compiles nothing
 
-A cell is finished when all of its files are there.
+A cell is finished when all of its files are there. Beside each place that processes could make at the same time is a
+lock.
 """
 
 from __future__ import annotations
@@ -23,16 +26,18 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlm import fields
+from jaxlm.data.windows import read_fingerprint
 from jaxlm.errors import UserError
 from jaxlm.evaluation.statistics import Score
 from jaxlm.study import rows as study_rows
 from jaxlm.study.results import EVALUATION, Run
 from jaxlm.study.results import read as read_run
 from jaxlm.study.rows import EMPTY, IMPORT, READ, TRAIN, Row
-from jaxlm.study_config import StudyConfig
+from jaxlm.study_config import StudyConfig, name_of
 from jaxlm.training import workdir as workdirs
 
 STUDY = "study.json"
+DATA = "data"
 DECODE, CELL, FAILED = "decode.json", "cell.json", "failed.json"
 FINISHED, BEGUN, BROKEN, MISSING, LEFT_EMPTY = "finished", "begun", "failed", "missing", "empty"
 Floats = npt.NDArray[np.float64]
@@ -156,11 +161,42 @@ def read(workdir: Path) -> Study:
         raise UserError(f"{workdir} is no study, allowed: a directory made by `study --config=FILE --workdir=DIR`")
     config: StudyConfig = fields.build(StudyConfig, workdirs.read_json(workdir / STUDY))
     rows = study_rows.read(config)
-    found = tuple(result(workdir, cell, rows) for cell in cells(config, rows, list(rows)))
+    found = tuple(result(workdir, cell, rows, config) for cell in cells(config, rows, list(rows)))
     return Study(workdir, config, rows, found)
 
 
-def result(workdir: Path, cell: Cell, rows: Mapping[str, Row]) -> Result:
+def data_directory(workdir: Path, name: str) -> Path:
+    """Where prepared text is, or will be."""
+    return workdir / DATA / name
+
+
+def text_of(workdir: Path, config: StudyConfig, row: Row, home: Path) -> Path | None:
+    """The data whose held-out text the model in `home` is asked about: the study's first, or those of its row.
+
+    They were made with its tokenizer, in windows that it can take; None where there are no such data.
+    """
+    run_config, _ = workdirs.read(home)
+    tokenizer = workdirs.read_json(home / workdirs.MANIFEST)["data"]["tokenizer_sha256"]
+    for name in filter(None, (*(name_of(line) for line in config.data[:1]), row.data)):
+        there = read_fingerprint(data_directory(workdir, name))
+        if (
+            there is not None
+            and there["tokenizer_sha256"] == tokenizer
+            and there["config"]["seq_len"] <= run_config.model.max_positions
+        ):
+            return data_directory(workdir, name)
+    return None
+
+
+def writes(workdir: Path, config: StudyConfig, cell: Cell) -> bool:
+    """Whether a cell has samples and a speed: one with weights of its own, and text for prompts."""
+    if cell.row.kind != IMPORT:
+        return cell.row.kind not in (READ, EMPTY)
+    home = cell.directory(workdir)
+    return workdirs.is_complete(home) and text_of(workdir, config, cell.row, home) is not None
+
+
+def result(workdir: Path, cell: Cell, rows: Mapping[str, Row], config: StudyConfig) -> Result:
     """What is there of one cell."""
     directory = cell.directory(workdir)
     if cell.row.kind == EMPTY:
@@ -168,7 +204,8 @@ def result(workdir: Path, cell: Cell, rows: Mapping[str, Row]) -> Result:
     error = _json(directory / FAILED)
     home = source(cell, rows).directory(workdir) if cell.row.kind == READ else directory
     run = _run(cell, home, directory)
-    files = [directory / EVALUATION] + ([directory / DECODE] if cell.row.kind != READ else [])
+    is_timed = config.decode.rounds and writes(workdir, config, cell)
+    files = [directory / EVALUATION, *([directory / DECODE] if is_timed else [])]
     done = run is not None and all(file.is_file() for file in files)
     status = FINISHED if done else BROKEN if error else BEGUN if directory.is_dir() else MISSING
     return Result(

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxlm.errors import UserError
-from jaxlm.evaluation.statistics import Estimate
+from jaxlm.evaluation import record
+from jaxlm.evaluation.statistics import Estimate, Score
 from jaxlm.families.registry import family
 from jaxlm.study.results import Run, read
 
@@ -51,13 +54,33 @@ class Comparison:
     def lower_by(self) -> Estimate | None:
         """Nats a token by which the conversion's evaluated ELBO is below that of `same_budget`; None where not known.
 
-        Records hold no loss by window, so the error is that of independent losses. On the same windows it is too large.
+        The error is that of the paired differences of the windows (`is_paired`), else that of independent losses, which
+        on the same windows is too large.
         """
+        if (pair := self._pair) is not None:
+            return pair[1].minus(pair[0])
         ours, theirs = elbo(self.conversion), elbo(self.same_budget)
         if ours is None or theirs is None:
             return None
         error = None if ours.stderr is None or theirs.stderr is None else math.hypot(ours.stderr, theirs.stderr)
         return Estimate(theirs.value - ours.value, error)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether both records keep the losses of the same windows."""
+        return self._pair is not None
+
+    @property
+    def _pair(self) -> tuple[Score, Score] | None:
+        """What the same windows cost the conversion and `same_budget`."""
+        first = self.conversion.evaluation
+        second = None if self.same_budget is None else self.same_budget.evaluation
+        if first is None or second is None or _text(first) != _text(second):
+            return None
+        ours, theirs = record.score(first), record.score(second)
+        if ours is None or theirs is None or not np.array_equal(ours.tokens_N, theirs.tokens_N):
+            return None
+        return ours, theirs
 
     @property
     def catch_up(self) -> CatchUp | None:
@@ -166,6 +189,12 @@ def _budget(run: Run) -> int:
 def _block_size(run: Run, validation: Mapping[str, Any]) -> int:
     # Only a conversion writes it down: elsewhere it never changes.
     return int(validation.get("block_size", run.config.objective.block_size))
+
+
+def _text(evaluation: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What two records share whose windows are the same, but for how many of them were taken."""
+    conditions = evaluation.get("conditions", {})
+    return evaluation.get("split"), conditions.get("data_sha256"), conditions.get("tokenizer_sha256")
 
 
 def _is_finished(run: Run) -> bool:

@@ -23,6 +23,7 @@ from jaxlm.evaluation.likelihood import Likelihood, Result, scored_tokens
 from jaxlm.evaluation.statistics import Score
 from jaxlm.objectives import Objective, build_objective
 from jaxlm.progress import Progress
+from jaxlm.study import readings
 from jaxlm.trained import Trained, load
 from jaxlm.training import workdir
 from jaxlm.training.fingerprints import params_sha256
@@ -36,6 +37,8 @@ COUNTED_TOGETHER = 256  # windows in memory while tokens are counted
 @dataclass(frozen=True)
 class Settings:
     """What `evaluate` may be told. 0 leaves a choice open: all windows; 4,096 tokens a forward; 4 draws, or 1.
+
+    A `reading` other than the model's own is one of `study.readings`. `in_order` is one of answers: it has no loss.
 
     Without a `dtype` it computes in float32 on a CPU, else as the run did; without `data_dir` on the run's own windows.
     Where these are not `windows_needed` (for there is something else to evaluate) and not there, the loss is None.
@@ -51,6 +54,7 @@ class Settings:
     dtype: str | None = None
     data_dir: str = ""
     windows_needed: bool = True
+    reading: str = ""
 
 
 def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
@@ -59,7 +63,9 @@ def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
     Raises UserError for a directory that is no workdir, a checkpoint or windows that are not there, or data that were
     made with another tokenizer than the model's.
     """
-    trained = load(directory, settings.step, settings.dtype)
+    trained = readings.applied(load(directory, settings.step, settings.dtype), settings.reading)
+    if settings.what and settings.reading == readings.IN_ORDER:
+        raise UserError("what is not empty, allowed: nothing with reading=in_order, which windows have no loss in")
     draws = _draws(trained.config, settings.draws)
     here = read_fingerprint(Path(trained.config.data.dir)) is not None
     if settings.what and (settings.data_dir or settings.windows_needed or here):
@@ -76,6 +82,7 @@ def evaluate(directory: str | Path, settings: Settings) -> dict[str, Any]:
         "split": settings.split,
         "seed": settings.seed,
         "dtype": trained.model.execution.dtype,
+        "reading": settings.reading,
         **found,
         "tasks": {},
         **averages.means({}),

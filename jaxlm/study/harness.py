@@ -17,6 +17,7 @@ from jaxlm.errors import UserError
 from jaxlm.evaluation.harness_model import DRAWS, HarnessModel
 from jaxlm.fields import nearest
 from jaxlm.objectives import build_objective
+from jaxlm.study import readings
 from jaxlm.study.evaluation import FORWARD_TOKENS, block_sizes
 from jaxlm.trained import Trained, load
 from jaxlm.training.fingerprints import params_sha256
@@ -38,6 +39,7 @@ def from_workdir(
     steps: int | None = None,
     block_size: int | None = None,
     random_init: bool = False,
+    reading: str = "",
 ) -> HarnessModel:
     """The model of a checkpoint.
 
@@ -53,10 +55,16 @@ def from_workdir(
       prefix_token_id: what an empty context is; see `HarnessModel`.
       steps, block_size: of the decoder of diffusion, see `generation.diffusion.decode`.
       random_init: the same architecture with fresh parameters, of this seed: a control.
+      reading: of diffusion only, `causal` or `in_order`: the same weights asked otherwise, see `study.readings`. What
+        is written `in_order` is written a token at a time.
 
     Raises UserError for what is no workdir, a checkpoint that is not there, or a setting that does not fit.
     """
-    trained = load(workdir, step, dtype)
+    trained = readings.applied(load(workdir, step, dtype), reading)
+    in_order = reading == readings.IN_ORDER
+    if in_order and block_size not in (None, 1):
+        raise UserError(f"block_size is {block_size}, allowed: 1 with reading={reading}")
+    block_size = 1 if in_order else block_size
     if random_init:
         trained = dataclasses.replace(trained, params=jax.jit(trained.model.init)(randomness.key(seed, "init")))
     config = trained.config
@@ -77,6 +85,7 @@ def from_workdir(
         seed=seed,
         positions_per_forward=batch_tokens,
         prefix_token_id=prefix_token_id,
+        in_order=in_order,
         writing={"steps": steps, "block_size": block_size},
     )
 

@@ -119,8 +119,7 @@ def conversion_note(comparisons: Sequence[Comparison]) -> list[str]:
     lines = [
         "Each conversion stands beside diffusion that was trained from scratch: same architecture, text, seed and "
         "windows; budget and learning rate are each run's own. ELBOs are those of `evaluate` in nats a token, ± one "
-        "standard error over windows. That of the difference takes the two as independent, for the records keep no "
-        "loss by window; on the same windows it is too large rather than too small.",
+        f"standard error over windows. That of the difference {_error_of_difference(comparisons)}.",
         "",
         "*Catches up* is where the validation of the longest run from scratch is first at or below the conversion's "
         f"last one ({windows} windows, the same masks in both), on straight lines between evaluations; *not within N* "
@@ -134,6 +133,16 @@ def conversion_note(comparisons: Sequence[Comparison]) -> list[str]:
     if unknown := [c.conversion.name for c in comparisons if c.tokens_before is None]:
         lines += [f"What {', '.join(unknown)} started from is not here any more: its tokens are not known.", ""]
     return lines
+
+
+def _error_of_difference(comparisons: Sequence[Comparison]) -> str:
+    known = [comparison for comparison in comparisons if comparison.lower_by is not None]
+    independent = "takes the two as independent, and on the same windows is too large rather than too small"
+    if not any(comparison.is_paired for comparison in known):
+        return independent
+    if all(comparison.is_paired for comparison in known):
+        return "is over the differences of the same windows"
+    return f"is over the differences of the same windows where both records keep them; else it {independent}"
 
 
 def _is_pocket(run: Run) -> bool:

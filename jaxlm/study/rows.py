@@ -25,10 +25,10 @@ from jaxlm.config import RunConfig
 from jaxlm.errors import UserError
 from jaxlm.fields import nearest
 from jaxlm.sizing import budget
+from jaxlm.study.readings import READINGS
 from jaxlm.study_config import StudyConfig, name_of
 
 TRAIN, CONVERT, READ, IMPORT, EMPTY = "train", "convert", "read", "import", ""
-READINGS = ("causal", "in_order")
 MATCHES = ("total", "non_embedding", "flops")
 _FLAGS = {TRAIN: ("config", "match", "data"), CONVERT: ("config", "init_from", "data"), READ: ("reading",), IMPORT: ()}
 _NEEDED = {TRAIN: ("config",), CONVERT: ("config", "init_from"), READ: ("reading",), IMPORT: ()}
