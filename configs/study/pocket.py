@@ -1,4 +1,4 @@
-"""The rows of configs/study/paper.py at up to 1M parameters and 128,000 tokens.
+"""The rows of configs/study/paper.py at up to 1M parameters and 65,536 tokens.
 
     python -m jaxlm.study --config=configs/study/pocket.py --workdir=runs/pocket_study
 
@@ -35,7 +35,7 @@ VOCABULARIES = {50_257: 1_024, 50_304: 1_056, 32_000: 640, 16_384: 512, 6_400: 3
 
 ALL = (
     "--config.model.max_positions=128 --config.train.seq_len=128 --config.train.batch_tokens=1024 "
-    "--config.train.micro_batch=0 --config.train.eval_every=25 --config.train.eval_windows=32 "
+    "--config.train.micro_batch=0 --config.train.eval_every=16 --config.train.eval_windows=32 "
     "--config.train.save_every=1000 --config.train.tensorboard=False --config.optimizer.warmup_share=0.1 "
     "--config.execution.dtype=float32 --config.execution.remat=none --config.execution.loss_chunk=0"
 )
@@ -57,7 +57,7 @@ def _smaller(line: str) -> str:
     model, part = run.model, 16 if run.model.family == "mobilellm" else 8
     # Four experts of the paper's width would be more than 1M parameters.
     feed_forward = 256 if model.family == "moe" else model.intermediate_size
-    tokens = 128_000 if run.train.total_tokens >= 1_000_000_000 else 25_600
+    tokens = 65_536 if run.train.total_tokens >= 1_000_000_000 else 16_384
     sizes = (
         f"--config.model.vocab_size={VOCABULARIES[model.vocab_size]} "
         f"--config.model.hidden_size={model.hidden_size // part} "
@@ -78,7 +78,7 @@ def get_config() -> ml_collections.ConfigDict:
     study.seeds = (0, 1)
     study.smallest, study.largest = 0, 1_000_000
     study.evaluate.tasks = ""
-    study.evaluate.held_out_items = 150
+    study.evaluate.held_out_items = 100
     study.evaluate.controls = "length_only"
     study.evaluate.mc_samples = 4
     study.evaluate.draws = 2
