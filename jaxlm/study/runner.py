@@ -40,6 +40,9 @@ def run(config: StudyConfig, workdir: Path, only: Sequence[str] = ()) -> Study:
     steps = Steps(workdir, config, rows, Texts(config, workdir))
     chosen = study_rows.needed(rows, only or list(rows))
     todo = [cell for cell in cells.cells(config, rows, chosen) if cell.row.kind != EMPTY]
+    # A seed of every row before the next: all rows have something soon, and the next finds its programs compiled, which
+    # several processes at one row would compile at the same time.
+    todo.sort(key=lambda cell: config.seeds.index(cell.seed) if cell.seed in config.seeds else 0)
     for cell in todo:
         steps.refuse_other_run(cell)
     with terminable(), kept_compilations(workdir):
