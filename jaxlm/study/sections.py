@@ -32,7 +32,6 @@ def sections(data: StudyData) -> list[Section]:
     failed = run_tables.failures(data)
     beside = study_tables.beside_published
     found = [
-        Section("all-rows", "Rows", tables=(("", study_tables.all_rows(data)),)),
         Section("failed", "What failed", tables=(("", failed),)) if failed.rows else None,
         Section(
             "published",
@@ -44,15 +43,21 @@ def sections(data: StudyData) -> list[Section]:
                 ("Mixes of data", run_tables.mixes(data)),
             ),
         ),
+        Section("answers", "Claims and answers", (_CLAIMS,), (("", study_tables.claims(data)),)),
         Section("two-means", "The two means of the published tables", tuple(published.findings)),
         Section("pictures", "Pictures", (_PICTURES,), pictures=tuple(PICTURES)),
         Section("by-task", "Tasks", (_TASKS,), (("", study_tables.by_task(data)),)),
         Section("differences", "Differences", (_DIFFERENCES,), compared) if compared else None,
-        Section("answers", "Claims and answers", (_CLAIMS,), (("", study_tables.claims(data)),)),
         Section("writing", "How fast they write", (_DECODING,), (("", run_tables.decoding(data)),)),
+        Section("all-rows", "Rows", _rows(data), (("", study_tables.all_rows(data)),)),
         Section("cost", "What it cost", (_COSTS,), (("", run_tables.costs(data)),)),
     ]
     return [section for section in found if section is not None]
+
+
+def _rows(data: StudyData) -> tuple[str, ...]:
+    shared = study_tables.shared_flags(data)
+    return (f"Every command with a configuration also has: {' '.join(shared)}",) if shared else ()
 
 
 PICTURES = {

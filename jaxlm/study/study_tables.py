@@ -80,8 +80,15 @@ def parameters(row: RowData) -> Entry:
     return Entry(f"{entry.text} (outside)", entry.value) if row.is_in_range is False else entry
 
 
+def shared_flags(data: StudyData) -> tuple[str, ...]:
+    """The flags that all commands with a configuration have, of which no row's line need remind."""
+    words = [row.command.split() for row in data.rows if "--config=" in row.command]
+    return tuple(word for word in words[0] if all(word in other for other in words)) if len(words) > 1 else ()
+
+
 def all_rows(data: StudyData) -> Table:
-    """Every row, in the order of the study."""
+    """Every row, in the order of the study; of commands what is not in all of them."""
+    shared = shared_flags(data)
     header = ("row", "command", "groups", "parameters", "seeds", _mean_label(data), "bits per byte", "of its runs")
     lines = []
     for row in data.rows:
@@ -94,7 +101,7 @@ def all_rows(data: StudyData) -> Table:
         lines.append(
             (
                 row_link(row.name),
-                text(row.command),
+                text(" ".join(word for word in row.command.split() if word not in shared)),
                 text(", ".join(row.groups)),
                 parameters(row),
                 number(seeds, 0),
