@@ -5,6 +5,7 @@ Legend: L layers, D width, F feed-forward width (of one expert, if there are exp
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import shlex
@@ -15,7 +16,7 @@ from typing import Any
 from jaxlm import fields
 from jaxlm.config import RunConfig
 from jaxlm.errors import UserError
-from jaxlm.families import build_model, resolve
+from jaxlm.families import resolve
 from jaxlm.model_config import ModelConfig
 from jaxlm.objectives import Objective
 from jaxlm.training import flops
@@ -70,14 +71,15 @@ class _Candidate:
 
 def step_flops(config: RunConfig) -> tuple[float, str]:
     """FLOPs per token of a training step as its objective reads the row, and the name of that convention."""
-    return flops.training_flops(Objective(config.objective, build_model(config.model)), config.train.seq_len)
+    return flops.training_flops(Objective(config.objective, flops.described(config.model)), config.train.seq_len)
 
 
+@functools.cache
 def cost(config: RunConfig, match: str) -> float:
     """What a configuration costs by `match`: parameters (total, non_embedding), or FLOPs per token (flops)."""
     if match == "flops":
         return step_flops(config)[0]
-    return float(flops.parameter_counts(build_model(config.model))[match])
+    return float(flops.parameter_counts(flops.described(config.model))[match])
 
 
 def propose(
@@ -127,7 +129,7 @@ def _shape(base: RunConfig, budget: float, layers: int, match: str, multiples: S
         )
     best = min(near, key=lambda c: abs(c.ffn / (c.heads * base.model.head_dim) / usual - 1))
     config = replace(base, model=_reshaped(base.model, layers, best.heads, best.ffn))
-    counts = flops.parameter_counts(build_model(config.model))
+    counts = flops.parameter_counts(flops.described(config.model))
     per_token = flops.flops_per_token(config.model, config.train.seq_len)
     real = cost(config, match)
     assert math.isclose(real, best.cost, rel_tol=1e-9), f"{config.model}: {real}, foretold {best.cost}; no polynomial?"
@@ -183,7 +185,12 @@ def _cost(base: RunConfig, layers: int, match: str) -> Callable[[int, int], floa
     sizes = (1, 2)
 
     def real(heads: int, ffn: int) -> float:
-        return cost(replace(base, model=_reshaped(base.model, layers, heads, ffn)), match)
+        model = _reshaped(base.model, layers, heads, ffn)
+        if len(set(model.layer_kinds)) > 1:
+            return cost(replace(base, model=model), match)
+        # Layers of one kind cost the same, and two are made sooner than 64.
+        one, two = (cost(replace(base, model=replace(model, num_layers=few)), match) for few in (1, 2))
+        return one + (layers - 1) * (two - one)
 
     at = {(i, ffn): real(i * group, ffn) for i in (1, 2, 3) for ffn in sizes}
 

@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
         from jaxlm.study import listing, rows
 
         known = rows.read(config)
-        chosen = {name: known[name] for name in rows.needed(dict(known), only or list(known))}
+        chosen = {name: known[name] for name in rows.needed(known, only or list(known))}
         price = PRICE_PER_HOUR if args.price_per_hour is None else args.price_per_hour
         asked = (config, chosen, price, None if args.workdir is None else Path(args.workdir))
         print(json.dumps(listing.as_json(*asked)) if args.json else listing.table(*asked))

@@ -16,8 +16,10 @@ the layers and lets width and feed-forward follow, so that the row costs what th
 
 from __future__ import annotations
 
+import functools
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jaxlm import command_line
@@ -57,7 +59,8 @@ class Row:
     reading: str = ""
 
 
-def read(config: StudyConfig) -> dict[str, Row]:
+@functools.cache
+def read(config: StudyConfig) -> Mapping[str, Row]:
     """The rows of a study by name, in order.
 
     Raises UserError for a line that is no command, a flag or a name that there is not, rows that need one another in a
@@ -84,7 +87,7 @@ def read(config: StudyConfig) -> dict[str, Row]:
         for member in members(group):
             if member not in rows:
                 raise UserError(f"group {name_of(group)!r} has {member!r}; {nearest(member, rows)}")
-    return rows
+    return types.MappingProxyType(rows)
 
 
 def members(group: str) -> tuple[str, ...]:
@@ -92,7 +95,7 @@ def members(group: str) -> tuple[str, ...]:
     return tuple(group.partition(":")[2].split())
 
 
-def needed(rows: dict[str, Row], names: Sequence[str]) -> list[str]:
+def needed(rows: Mapping[str, Row], names: Sequence[str]) -> list[str]:
     """The named rows and those that they start from, each behind what it needs, in the order of the study."""
 
     def walk(name: str) -> Iterator[str]:

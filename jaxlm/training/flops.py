@@ -6,6 +6,7 @@ is 2 FLOPs; the backward pass costs twice the forward.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -56,6 +57,12 @@ def parameter_counts(model: Model) -> dict[str, Any]:
     return {"total": total, "non_embedding": total - looked_up, "active": total - idle, "by_part": by_part}
 
 
+@functools.lru_cache(maxsize=8)
+def described(config: ModelConfig) -> Model:
+    """The model of a configuration, to be counted: deep ones take a second to describe, and are asked several times."""
+    return build_model(config)
+
+
 def flops_per_token(config: ModelConfig, seq_len: int) -> dict[str, float]:
     """FLOPs of training (forward and backward) per token at `seq_len`, in three conventions.
 
@@ -66,7 +73,7 @@ def flops_per_token(config: ModelConfig, seq_len: int) -> dict[str, float]:
     sees ahead, and about W - W^2 / 2T, the mean over the row, where it does not. A convolution sees its taps, which are
     parameters. Learned vectors in the sequence are work for the blocks too, spread over the tokens.
     """
-    model = build_model(config)
+    model = described(config)
     config, counts = model.config, parameter_counts(model)
     head = config.vocab_size * config.hidden_size
     blocks = counts["active"] - (counts["total"] - counts["non_embedding"]) - (0 if config.tie_embeddings else head)
