@@ -221,7 +221,7 @@ def result(workdir: Path, cell: Cell, rows: Mapping[str, Row], config: StudyConf
 
 def _run(cell: Cell, home: Path, directory: Path) -> Run | None:
     """The run in `home`, with the evaluation in `directory`, named as the cell."""
-    if not workdirs.exists(home):
+    if not (home / workdirs.CONFIG).is_file():  # of what failed before it began there is failed.json alone
         return None
     run = read_run(home)
     if home != directory:

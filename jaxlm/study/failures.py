@@ -46,7 +46,8 @@ def read(directory: Path) -> dict[str, Any] | None:
 
 def forget(directory: Path) -> None:
     """Takes it away, and a directory that has nothing else: a run wants to begin in an empty one."""
-    (directory / FAILED).unlink(missing_ok=True)
+    for file in directory.glob(f"{FAILED}*"):  # also what a process that was killed had not finished
+        file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         directory.rmdir()
 

@@ -15,7 +15,7 @@ from jaxlm import config as configs
 from jaxlm.config import RunConfig
 from jaxlm.data.windows import Windows
 from jaxlm.errors import UserError
-from jaxlm.evaluation import averages, tasks
+from jaxlm.evaluation import averages, held_out_tasks, tasks
 from jaxlm.release.importing import read_model
 from jaxlm.study import cells, decoding, evaluation
 from jaxlm.study.benchmarks import FOLDER, Benchmarks, Questions
@@ -72,7 +72,7 @@ class Steps:
     def refuse_other_run(self, cell: Cell) -> None:
         """Raises UserError where the cell has a workdir of another configuration than its row has now."""
         directory = cell.directory(self.workdir)
-        if cell.row.kind in (TRAIN, CONVERT) and workdirs.exists(directory):
+        if cell.row.kind in (TRAIN, CONVERT) and (directory / workdirs.CONFIG).is_file():
             config = with_parts(self._run_config(cell))
             workdirs.refuse_differences(directory, config, cell.row.kind, self._init_from(cell))
 
@@ -108,7 +108,7 @@ class Steps:
         if cell.row.kind != CONVERT:
             return None
         source, directory = cells.source(cell, self.rows), cell.directory(self.workdir)
-        if workdirs.exists(directory):
+        if (directory / workdirs.CONFIG).is_file():
             stored = (workdirs.read_json(directory / workdirs.MANIFEST)["init_from"] or {}).get("source", "")
             within = source.directory(Path()).parts
             if Path(stored).parts[-len(within) :] == within:
@@ -160,7 +160,7 @@ class Steps:
         names = [name.strip() for name in asked.tasks.split(",") if name.strip()]
         found = [questions(tasks.expand(names), asked.include_path)] if names else []
         if (folder := self.texts.tasks(print)) is not None:
-            found.append(questions(tuple(sorted(file.stem for file in folder.glob("*.yaml"))), str(folder)))
+            found.append(questions(held_out_tasks.TASKS, str(folder)))
         return tuple(Benchmarks(one) for one in found)
 
     def _windows(self, cell: Cell) -> Windows:

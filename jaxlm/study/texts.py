@@ -19,7 +19,6 @@ from jaxlm.study.cells import DATA, data_directory
 from jaxlm.study_config import StudyConfig, name_of
 
 TASKS = "tasks"
-WRITTEN = "written"  # of its folder, last
 FOLDER = "{data}"  # in a line: the folder of all data, as in --config.tokenizer={data}/base/tokenizer
 
 
@@ -75,10 +74,6 @@ class Texts:
         folder = self.workdir / TASKS
         if not self.held_out_items or not self.first:
             return None
-        written, here = folder / WRITTEN, str(folder.absolute())  # definitions name the place of their items
         with awaited(self.workdir / f"{TASKS}.lock", "the folder of tasks", report):
-            if not written.is_file() or written.read_text("utf-8") != here:
-                folder.mkdir(exist_ok=True)
-                held_out_tasks.write(data_directory(self.workdir, self.first), folder, self.held_out_items)
-                written.write_text(here, "utf-8")
+            held_out_tasks.write(data_directory(self.workdir, self.first), folder, self.held_out_items, report)
         return folder
