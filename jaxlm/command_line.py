@@ -20,8 +20,10 @@ import ml_collections
 from jaxlm import fields
 from jaxlm.config import PrepareConfig, RunConfig
 from jaxlm.errors import Interrupted, UserError
+from jaxlm.study_config import StudyConfig
 
 EXIT_OK, EXIT_FAULT, EXIT_USER = 0, 1, 2
+_READERS = {RunConfig: "train, convert and size", PrepareConfig: "prepare_data", StudyConfig: "study"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -125,10 +127,10 @@ def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str | N
 def load_config(spec: str, overrides: list[tuple[str, str | None, bool]], cls: type) -> Any:
     """Reads `FILE[:ARG]`, applies the overrides and builds the frozen dataclass `cls`."""
     config = read_config_file(spec)
-    other = PrepareConfig if cls is RunConfig else RunConfig
-    if set(config) <= {f for f in fields.hints(other)} and not set(config) <= set(fields.hints(cls)):
-        commands = "prepare_data" if cls is RunConfig else "train, convert and size"
-        raise UserError(f"--config={spec} is a configuration of {commands}, not of this command")
+    if not set(config) <= set(fields.hints(cls)):
+        for other, commands in _READERS.items():
+            if set(config) <= set(fields.hints(other)):
+                raise UserError(f"--config={spec} is a configuration of {commands}, not of this command")
     for name, text, negated in overrides:
         _override(config, cls, name, text, negated)
     return fields.build(cls, config)

@@ -81,7 +81,7 @@ DATA: dict[str, dict[str | None, int]] = {
     f"configs/data/{name}.py": {None: 0}
     for name in ("austen", "files", "package_docs", "package_docs_mix", "study_mix")
 }
-STUDIES = {f"configs/study/{name}.py" for name in ("paper", "pocket")}
+STUDIES = {f"configs/study/{name}.py" for name in ("paper", "pocket", "released")}
 COUNTS = {
     f"{file}:{argument}" if argument else file: total
     for file, sizes in (STUDY | POCKET).items()
