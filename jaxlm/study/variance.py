@@ -121,11 +121,16 @@ def _of_items(part: Part) -> float:
 
 
 def _resampled(first: Part, second: Part, name: str) -> float:
-    """The variance of the difference of two parts over draws of their items; in pairs where they have the same."""
+    """The variance of the difference of two parts over draws of their items; in pairs where they have the same.
+
+    Of pairs it is at least that of one answer in all that is judged otherwise: two rows that answer N items alike may
+    still differ in 3 / N of all items (the rule of three), where resampling N ties says that nothing is left open.
+    """
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     means = [part.numerators_SN.mean(0) for part in (first, second)]
     if first.is_paired_with(second):
-        return first.scale**2 * float(np.var(_draws(rng, means[1] - means[0], first.denominators_N), ddof=1))
+        drawn = float(np.var(_draws(rng, means[1] - means[0], first.denominators_N), ddof=1))
+        return first.scale**2 * max(drawn, 1 / first.denominators_N.sum() ** 2)
     both = zip(means, (first.denominators_N, second.denominators_N), strict=True)
     return first.scale**2 * sum(
         float(np.var(_draws(rng, mean_N, denominators_N), ddof=1)) for mean_N, denominators_N in both
