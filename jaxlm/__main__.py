@@ -29,6 +29,11 @@ COMMANDS = {
 }
 
 
+def module_of(command: str) -> str:
+    """The module whose `main` is a command; that of a package is a module of its own."""
+    return "jaxlm.study.__main__" if command == "study" else f"jaxlm.{command}"
+
+
 def _main(argv: Sequence[str]) -> None:
     if not argv or argv[0] in ("--help", "-h"):
         print("usage: jaxlm COMMAND [flags]; jaxlm COMMAND --help tells more\n")
@@ -36,10 +41,7 @@ def _main(argv: Sequence[str]) -> None:
         return
     if argv[0] not in COMMANDS:
         raise UserError(f"no command {argv[0]!r}; {nearest(argv[0], COMMANDS)}")
-    module = f"jaxlm.{argv[0]}"
-    if argv[0] == "study":  # a package, whose command is a module of its own
-        module += ".__main__"
-    importlib.import_module(module).main(argv[1:])
+    importlib.import_module(module_of(argv[0])).main(argv[1:])
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxlm import command_line
-from jaxlm.__main__ import COMMANDS
+from jaxlm.__main__ import COMMANDS, module_of
 from jaxlm.config import PrepareConfig, RunConfig
 from jaxlm.errors import Interrupted, UserError
 
@@ -254,7 +254,7 @@ def test_a_mistake_is_one_line_on_standard_error_and_code_2(argv: list[str], mes
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        importlib.import_module(f"jaxlm.{command}").main(["--help"])
+        importlib.import_module(module_of(command)).main(["--help"])
     assert stop.value.code == 0
     assert f"usage: jaxlm {command}" in capsys.readouterr().out
 

@@ -18,7 +18,7 @@ from jaxlm.generation.result import forget_compiled
 
 CACHE = ("cache", "jax")  # of a study's directory
 TERMINATED = 128 + signal.SIGTERM
-AGAIN = 0.5  # seconds
+AGAIN = 0.1  # seconds
 
 
 @contextlib.contextmanager
@@ -40,9 +40,10 @@ def terminable() -> Iterator[None]:
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:
-    # What is raised within a callback of the garbage collector is lost, so it is raised again until it comes through.
-    signal.setitimer(signal.ITIMER_REAL, AGAIN)
     while frame is not None:
+        if frame.f_code.co_name == "_xla_gc_callback":  # what is raised in there is lost: raised a moment later
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+            return
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(TERMINATED)  # libraries swallow what is raised while they are imported
         frame = frame.f_back

@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from jaxlm.evaluation import averages, record
+from jaxlm.evaluation.statistics import Score
 from jaxlm.evaluation.tasks import STUDY_6
 
 
@@ -37,6 +41,19 @@ def test_a_new_loss_counts_and_other_parameters_have_nothing_in_common() -> None
     other = written(None, {}, parameters="q")
     assert record.joined(earlier, other) == (other, [])
     assert record.joined(None, other) == (other, [])
+
+
+def test_windows_stay_with_their_loss_and_another_reading_is_another_record() -> None:
+    nats_N = np.array([1 / 3, 1234567.125, 2.5e-7])
+    kept = record.windows(Score(nats_N, np.array([3.0, 4.0, 0.0]), np.array([9.0, 8.0, 0.0])))
+    assert kept["tokens"] == "3 4 0" and kept["bytes"] == "9 8 0"
+    earlier = written(3.5, {}) | {"windows": kept}
+    joined, _ = record.joined(earlier, written(None, {"piqa": task(0.3)}) | {"windows": None, "reading": ""})
+    score = record.score(joined)
+    assert score is not None and score.nats_N == pytest.approx(nats_N, rel=1e-11)
+    assert record.score(written(3.5, {})) is None, "from before they were kept"
+    other = written(None, {}) | {"reading": "causal"}
+    assert record.joined(earlier, other) == (other, [])
 
 
 def test_what_is_no_record_is_nothing(tmp_path: Path) -> None:

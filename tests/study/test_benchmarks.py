@@ -126,6 +126,19 @@ def test_fresh_parameters_are_at_chance_where_options_are_equally_long(runs: Sim
     assert abs(control["acc"] - task["chance"]) < 3 * control["acc_stderr"]
 
 
+def test_tasks_that_are_read_once_are_put_to_several_models_and_readings(
+    runs: SimpleNamespace, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = benchmarks.Benchmarks(benchmarks.Questions(("colours_b",), str(folder), limit=2, mc_samples=4))
+    monkeypatch.setattr(benchmarks.tasks.Catalogue, "load", lambda *_: pytest.fail("read again"))
+    kept = tmp_path / "read" / "lm_eval"  # of a row without a workdir
+    for reading, drawn in (("", True), ("causal", False), ("in_order", False)):
+        found = asked.of_workdir(runs.diffusion, reading=reading, folder=kept)["tasks"]["colours_b"]
+        assert (found["n"], found["mc_stderr"] is not None) == (2, drawn)
+    asked.of_workdir(runs.ar, folder=kept)
+    assert len(list(kept.glob("*.json"))) == 4 and not (runs.diffusion / benchmarks.FOLDER).exists()
+
+
 def test_what_bounds_will_cost_in_all_is_said_first(
     runs: SimpleNamespace, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

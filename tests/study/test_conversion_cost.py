@@ -95,6 +95,28 @@ def test_the_same_loss_is_priced_with_and_without_the_autoregressive_tokens(ar: 
     assert found.times_all is not None and found.times_all.tokens == pytest.approx(60 / (60 + 10))
 
 
+def test_losses_of_the_same_windows_are_compared_by_pairs(ar: Path) -> None:
+    def evaluated(one: Run, nats: str, tokens: str = "4 4 4", data: str = "d") -> Run:
+        windows = {"nats": nats, "tokens": tokens, "bytes": "9 9 9"}
+        loss = sum(map(float, nats.split())) / 12
+        found = {"loss": loss, "stderr": 0.5, "windows": windows, "conditions": {"data_sha256": data}}
+        return dataclasses.replace(one, evaluation=found)
+
+    converted = evaluated(conversion({10: 5.5}, ar), "8 20 32")
+    tenth, longest = evaluated(run("tenth", {10: 6.6}), "12 24.4 35.6"), run("longest", {80: 5.0})
+    (found,) = compare([converted, longest, tenth])
+    assert found.is_paired and found.lower_by is not None and found.lower_by.stderr is not None
+    # Differences of 4, 4.4 and 3.6 nats in windows of 4 tokens.
+    assert (found.lower_by.value, found.lower_by.stderr) == pytest.approx((1.0, 0.1 / 3**0.5))
+    assert "is over the differences of the same windows." in report.conversion_note([found])[0]
+    for other in (evaluated(tenth, "12 24.4 35.6", data="e"), evaluated(tenth, "12 24.4 35.6", tokens="4 3 5")):
+        (apart,) = compare([converted, longest, other])
+        assert not apart.is_paired and apart.lower_by is not None
+        assert apart.lower_by.stderr == pytest.approx(0.5 * 2**0.5)
+    assert "takes the two as independent" in report.conversion_note([apart])[0]
+    assert "where both records keep them; else it takes" in report.conversion_note([found, apart])[0]
+
+
 def test_never_caught_up_is_a_bound(ar: Path) -> None:
     (found,) = compare([conversion({10: 4.0}, ar, elbo=4.0), run("longest", {20: 6.5, 80: 5.0})])
     assert found.times_conversion == CatchUp(8.0, False) and found.same_budget is None and found.lower_by is None
