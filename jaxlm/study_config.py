@@ -6,6 +6,7 @@ and each row is the command that makes it (see `jaxlm.study.rows`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ml_collections
@@ -82,6 +83,11 @@ class StudyConfig:
 def name_of(line: str) -> str:
     """The name of a line `NAME: ...`."""
     return line.partition(":")[0].strip()
+
+
+def named(lines: Sequence[str]) -> dict[str, str]:
+    """What follows the colon in lines `NAME: ...`, by name, in order."""
+    return {name_of(line): line.partition(":")[2].strip() for line in lines}
 
 
 def usable(name: str) -> bool:

@@ -16,7 +16,6 @@ lock.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,13 @@ import numpy.typing as npt
 from jaxlm import fields
 from jaxlm.data.windows import read_fingerprint
 from jaxlm.errors import UserError
+from jaxlm.evaluation import record
 from jaxlm.evaluation.statistics import Score
 from jaxlm.study import rows as study_rows
-from jaxlm.study.results import EVALUATION, Run
+from jaxlm.study.results import EVALUATION, Run, read_if_there
 from jaxlm.study.results import read as read_run
 from jaxlm.study.rows import EMPTY, IMPORT, READ, TRAIN, Row
-from jaxlm.study_config import StudyConfig, name_of
+from jaxlm.study_config import StudyConfig, name_of, named
 from jaxlm.training import workdir as workdirs
 
 STUDY = "study.json"
@@ -96,22 +96,19 @@ class Result:
 
         Of a group (mmlu) all of its tasks behind one another. Without a `metric` the one that counts.
         """
-        record = self.tasks.get(task)
-        if record is None or self.run is None or self.run.benchmarks is None:
+        asked = self.tasks.get(task)
+        if asked is None or self.run is None or self.run.benchmarks is None:
             return None
         kept = self.run.benchmarks.get("items", {})
-        parts = list(record.get("subtasks", {})) or [task]
-        if any(part not in kept or (metric or record["metric"]) not in kept[part] for part in parts):
+        parts = list(asked.get("subtasks", {})) or [task]
+        if any(part not in kept or (metric or asked["metric"]) not in kept[part] for part in parts):
             return None
-        return np.concatenate([np.array(kept[p][metric or record["metric"]].split(), np.float64) for p in parts])
+        return np.concatenate([np.array(kept[p][metric or asked["metric"]].split(), np.float64) for p in parts])
 
     @property
     def windows(self) -> Score | None:
         """Nats, tokens and bytes of each validation window; None where no loss was measured."""
-        kept = (self.run.evaluation or {}).get("windows") if self.run else None
-        if kept is None:
-            return None
-        return Score(*(np.array(kept[key].split(), np.float64) for key in ("nats", "tokens", "bytes")))
+        return record.score(self.run.evaluation or {}) if self.run else None
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ class Study:
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:
         """The rows of each group, the reference first."""
-        return {line.partition(":")[0].strip(): study_rows.members(line) for line in self.config.groups}
+        return {name: tuple(members.split()) for name, members in named(self.config.groups).items()}
 
 
 def cells(config: StudyConfig, rows: Mapping[str, Row], names: Sequence[str]) -> list[Cell]:
@@ -201,7 +198,7 @@ def result(workdir: Path, cell: Cell, rows: Mapping[str, Row], config: StudyConf
     directory = cell.directory(workdir)
     if cell.row.kind == EMPTY:
         return Result(cell, directory, LEFT_EMPTY, "", None, None, {})
-    error = _json(directory / FAILED)
+    error = read_if_there(directory / FAILED)
     home = source(cell, rows).directory(workdir) if cell.row.kind == READ else directory
     run = _run(cell, home, directory)
     is_timed = config.decode.rounds and writes(workdir, config, cell)
@@ -214,8 +211,8 @@ def result(workdir: Path, cell: Cell, rows: Mapping[str, Row], config: StudyConf
         status,
         "" if error is None or done else f"{error['step']}: {error['error']}",
         run,
-        _json(directory / DECODE),
-        (_json(directory / CELL) or {}).get("seconds", {}),
+        read_if_there(directory / DECODE),
+        (read_if_there(directory / CELL) or {}).get("seconds", {}),
     )
 
 
@@ -225,13 +222,9 @@ def _run(cell: Cell, home: Path, directory: Path) -> Run | None:
         return None
     run = read_run(home)
     if home != directory:
-        own = _json(directory / EVALUATION)
+        own = read_if_there(directory / EVALUATION)
         if own is None:
             return None
         has_loss = own["loss"] is not None
         run = dataclasses.replace(run, evaluation=own if has_loss else None, benchmarks=own if own["tasks"] else None)
     return dataclasses.replace(run, name=cell.name)
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else None

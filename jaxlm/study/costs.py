@@ -19,7 +19,7 @@ from jaxlm.objectives import Objective
 from jaxlm.study.cells import cells
 from jaxlm.study.rows import CONVERT, READ, TRAIN, Row
 from jaxlm.study.texts import Texts
-from jaxlm.study_config import StudyConfig, name_of
+from jaxlm.study_config import StudyConfig, name_of, named
 from jaxlm.training import flops
 from jaxlm.training.schedule import phases_of
 
@@ -89,7 +89,7 @@ class Cost:
 
 def of_rows(config: StudyConfig, rows: Mapping[str, Row], names: Sequence[str]) -> list[Cost]:
     """The costs of the named rows, in order; a row stands once, in however many groups it is."""
-    groups = {name_of(line): line.partition(":")[2].split() for line in config.groups}
+    groups = {name: members.split() for name, members in named(config.groups).items()}
     held_back = _held_back(config)
     return [
         _cost(config, rows, rows[name], tuple(group for group in groups if name in groups[group]), held_back)

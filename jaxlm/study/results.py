@@ -84,19 +84,19 @@ def read(directory: str | Path) -> Run:
     """Everything a workdir says. Raises UserError where it is no workdir or one of its files cannot be read."""
     directory = Path(directory)
     config, kind = workdirs.read(directory)
-    lines, evaluation = read_lines(directory), _json(directory / EVALUATION)
+    lines, evaluation = read_lines(directory), read_if_there(directory / EVALUATION)
     return Run(
         name=directory.name,
         config=config,
         kind=kind,
-        manifest=_json(directory / "manifest.json") or {},
+        manifest=read_if_there(directory / "manifest.json") or {},
         steps=_latest([line for line in lines if "eval" not in line]),
         validations=_latest([line for line in lines if line.get("eval") == "validation"]),
         evaluation=evaluation if evaluation and evaluation["loss"] is not None else None,
         benchmarks=evaluation if evaluation and evaluation.get("tasks") else None,
         generations=tuple(_json_lines(directory / GENERATIONS)),
-        verification=_json(directory / VERIFICATION),
-        statistics=_json(Path(config.data.dir) / "statistics.json"),
+        verification=read_if_there(directory / VERIFICATION),
+        statistics=read_if_there(Path(config.data.dir) / "statistics.json"),
     )
 
 
@@ -106,7 +106,8 @@ def _latest(lines: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     return tuple(by_step[step] for step in sorted(by_step))
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def read_if_there(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file of a workdir; None where there is no file."""
     return workdirs.read_json(path) if path.is_file() else None
 
 

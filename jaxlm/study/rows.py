@@ -28,7 +28,7 @@ from jaxlm.errors import UserError
 from jaxlm.fields import nearest
 from jaxlm.sizing import budget
 from jaxlm.study.readings import READINGS
-from jaxlm.study_config import StudyConfig, name_of
+from jaxlm.study_config import StudyConfig, name_of, named
 
 TRAIN, CONVERT, READ, IMPORT, EMPTY = "train", "convert", "read", "import", ""
 MATCHES = ("total", "non_embedding", "flops")
@@ -66,7 +66,7 @@ def read(config: StudyConfig) -> Mapping[str, Row]:
     Raises UserError for a line that is no command, a flag or a name that there is not, rows that need one another in a
     circle, and whatever is wrong with the configuration of a row.
     """
-    lines = {name_of(line): line.partition(":")[2].strip() for line in config.rows}
+    lines = named(config.rows)
     data = [name_of(line) for line in config.data]
     found: dict[str, Row] = {}
 

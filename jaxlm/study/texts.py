@@ -16,7 +16,7 @@ from jaxlm.errors import UserError
 from jaxlm.evaluation import held_out_tasks
 from jaxlm.lock import awaited
 from jaxlm.study.cells import DATA, data_directory
-from jaxlm.study_config import StudyConfig, name_of
+from jaxlm.study_config import StudyConfig, name_of, named
 
 TASKS = "tasks"
 FOLDER = "{data}"  # in a line: the folder of all data, as in --config.tokenizer={data}/base/tokenizer
@@ -29,7 +29,7 @@ class Texts:
         self.workdir = workdir
         self.held_out_items = config.evaluate.held_out_items
         self.first = name_of(config.data[0]) if config.data else ""
-        lines = {name_of(line): line.partition(":")[2].strip() for line in config.data}
+        lines = named(config.data)
         self.configs = {name: self._config(name, line) for name, line in lines.items()}
         self._needed = {
             name: [other for other in re.findall(re.escape(FOLDER) + r"/([\w.-]+)", line) if other != name]
