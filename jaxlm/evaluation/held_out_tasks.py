@@ -4,16 +4,19 @@
     held_out_order    which comes next: the words that follow, or the same words in another order
     held_out_word     which of four words ends a text
 
-Where an answer is one of four, items come in fours that share their options, each of which is right once. So whatever
-is said without reading the text (by the length of options, by how common they are) is right once in four, and the four
-options are close in length; words are as long as one another and occur about as often. Two orders of the same words
-are of one length. Texts are the longest document of each window, white space made a space each.
+Where an answer is one of four, the others are the right answers of three other items, drawn from a group of at most
+sixteen that are alike: passages close in length, words as long as one another that occur about as often. Each item has
+options of its own, so that items count as independent; and since any three of a group are as likely to be beside one of
+it as any other three, what is said without reading the text (by length, by how common options are) is right once in
+four over the draws. Two orders of the same words are of one length. Texts are the longest document of each window,
+white space made a space each.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +34,7 @@ PASSAGE, ORDER, WORD = "held_out_passage", "held_out_order", "held_out_word"
 TASKS = (PASSAGE, ORDER, WORD)
 TAG = "held_out"
 _OPTIONS = 4
+_GROUP = 16
 _CONTEXT, _ALL = 2, 3  # of a text in passages: what is given, and with what follows
 _LEAST = 4  # words of a passage
 _LETTERS = 3  # of a word that is asked for, at least
@@ -44,7 +48,7 @@ def write(
     """Makes the tasks, at most `items` each, for `evaluate --include_path=FOLDER`; how many items each has.
 
     The same windows make the same files, whatever their order; a folder that has them stays as it is, another one is
-    replaced. What has fewer items than were asked for is reported, in fours.
+    replaced. What has fewer items than were asked for is reported.
 
     Raises UserError for what is no data directory, and where its text is too short for a task.
     """
@@ -57,9 +61,7 @@ def write(
                 f"{task} has no item in the {len(windows.split('validation'))} validation windows of {data_dir}, "
                 f"allowed: four of at least {_ALL * _LEAST} words"
             )
-        # Fours stay whole, so that what is asked is right once in four, too.
-        most = items - items % _OPTIONS if task != ORDER else items
-        found[task] = of_task[: max(most, _OPTIONS)]
+        found[task] = of_task[:items]
         if len(found[task]) < items:
             report(f"{task}: {len(found[task])} items of the {items} that were asked for")
     task_files.write(folder, {task: (_definition(task, folder), of_task) for task, of_task in found.items()})
@@ -93,7 +95,7 @@ def _parts(texts: Sequence[Words]) -> Iterator[tuple[str, Words]]:
 
 def _passages(texts: Sequence[Words]) -> Iterator[Item]:
     pairs = {" ".join(follows): given for given, follows in _parts(texts)}  # each passage once
-    return _in_fours([(given, passage) for passage, given in pairs.items()], lambda passage: (len(passage),))
+    return _among_four([(given, passage) for passage, given in pairs.items()], lambda passage: (len(passage),))
 
 
 def _orders(texts: Sequence[Words]) -> Iterator[Item]:
@@ -117,16 +119,22 @@ def _endings(texts: Sequence[Words]) -> Iterator[Item]:
                 asked[word] = " ".join(words[:at])
                 break
     pairs = [(given, word) for word, given in asked.items()]
-    return _in_fours(pairs, lambda word: (len(word), counts[word]))
+    return _among_four(pairs, lambda word: (len(word), counts[word]))
 
 
-def _in_fours(pairs: Sequence[tuple[str, str]], alike: Callable[[str], tuple[int, ...]]) -> Iterator[Item]:
-    """Items of (given, right answer), neighbours by `alike` together; the fours in an order of their own."""
+def _among_four(pairs: Sequence[tuple[str, str]], alike: Callable[[str], tuple[int, ...]]) -> Iterator[Item]:
+    """Items of (given, right answer), beside each three of its neighbours by `alike`; in an order of their own."""
     ordered = sorted(pairs, key=lambda pair: (alike(pair[1]), _digest(pair[1])))
-    fours = [ordered[at : at + _OPTIONS] for at in range(0, len(ordered) - len(ordered) % _OPTIONS, _OPTIONS)]
-    for four in sorted(fours, key=lambda four: _digest(four[0][1])):
-        for given, right in four:
-            yield _item(given, [answer for _, answer in four], right)
+    groups = -(-len(ordered) // _GROUP)
+    items = {}
+    for k in range(groups if len(ordered) >= _OPTIONS else 0):
+        group = ordered[k * len(ordered) // groups : (k + 1) * len(ordered) // groups]
+        for given, right in group:
+            others = [answer for _, answer in group if answer != right]
+            drawn = random.Random(_digest(right)).sample(others, _OPTIONS - 1)
+            items[right] = _item(given, [right, *drawn], right)
+    for right in sorted(items, key=_digest):
+        yield items[right]
 
 
 def _item(given: str, options: Sequence[str], right: str) -> Item:
