@@ -24,7 +24,7 @@ from jaxlm.study.claim_tests import (
     all_pairs,
     measure_of,
 )
-from jaxlm.study.comparisons import Comparisons, Difference, corrected
+from jaxlm.study.comparisons import Comparisons, Difference, corrected, in_brief
 from jaxlm.study.measures import BITS
 from jaxlm.study.published_means import is_wide, three_way_rule
 from jaxlm.study.report import POCKET_PARAMETERS
@@ -179,14 +179,14 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def answers(study: Study) -> list[Answer]:
+def answers(comparisons: Comparisons) -> list[Answer]:
     """What the study says to each claim.
 
     Differences are corrected by Holm's procedure for all that claims of a difference rest on; those of a claim that
     there is none, for one another. A claim that needs a row, a task or a measurement that is not there is not tested,
     and the answer says what is missing.
     """
-    comparisons, is_pocket = Comparisons(study), _is_pocket(study)
+    study, is_pocket = comparisons.study, _is_pocket(comparisons.study)
     found = [[comparisons.compare(a, b, measure_of(study, m)) for a, b, m in claim.test.pairs()] for claim in CLAIMS]
     whole = [[d for d in of if isinstance(d, Difference)] if _is_whole(of) else [] for of in found]
     together = [d for claim, of in zip(CLAIMS, whole, strict=True) if claim.test.is_corrected for d in of]
@@ -194,8 +194,8 @@ def answers(study: Study) -> list[Answer]:
     out = []
     for claim, of, differences in zip(CLAIMS, found, whole, strict=True):
         if not _is_whole(of):
-            lacks = dict.fromkeys(part for lack in of if isinstance(lack, str) for part in lack.split("; "))
-            out.append(Answer(claim, UNTESTED, "; ".join(lacks), (), is_pocket))
+            lacks = [part for lack in of if isinstance(lack, str) for part in lack.split("; ")]
+            out.append(Answer(claim, UNTESTED, in_brief(lacks), (), is_pocket))
             continue
         differences = [next(adjusted) for _ in of] if claim.test.is_corrected else corrected(differences)
         verdict, why = claim.test.judge(study, differences)
@@ -212,7 +212,7 @@ def _stand_in(test: Test, study: Study) -> str:
     used, evaluate = {measure for _, _, measure in test.pairs()}, study.config.evaluate
     notes = []
     if MEAN in used and evaluate.mean not in PUBLISHED_MEAN:
-        notes.append(f"the mean is over {evaluate.mean}, a stand-in for the study's tasks")
+        notes.append(f"the mean is over {evaluate.mean.replace(',', ', ')}, a stand-in for the study's tasks")
     if TRUTH in used and evaluate.truth != PUBLISHED_TRUTH:
         notes.append(f"the task is {evaluate.truth}, a stand-in for TruthfulQA")
     return "".join(f"; {note}" for note in notes)

@@ -11,6 +11,7 @@ from jaxlm.study.measures import BITS, Sample, measures_of, sample, unit_of
 from jaxlm.study.rows import EMPTY, READ
 from jaxlm.study.variance import LEVEL, Error, SeedVariance, error, holm, seed_variance
 
+_LACKS = "lacks "
 NO_SEEDS = "one seed: how far another seed would be off is not in it"
 
 
@@ -176,12 +177,12 @@ def compare(study: Study, first: str, second: str, measure: str) -> Difference |
     return found if isinstance(found, Difference) else None
 
 
-def groups(study: Study) -> dict[str, list[Difference]]:
+def groups(comparisons: Comparisons) -> dict[str, list[Difference]]:
     """By group of the study, every member against the first, on every measure that both have.
 
     Corrected within a group and measure.
     """
-    comparisons, measures = Comparisons(study), measures_of(study)
+    study, measures = comparisons.study, measures_of(comparisons.study)
     out: dict[str, list[Difference]] = {}
     for name, (reference, *others) in study.groups.items():
         out[name] = []
@@ -191,11 +192,24 @@ def groups(study: Study) -> dict[str, list[Difference]]:
     return out
 
 
-def lacking(study: Study) -> dict[str, list[str]]:
-    """By group, which rows lack what, so that they are in no difference that needs it."""
-    comparisons, measures = Comparisons(study), measures_of(study)
-    found = {
-        name: [comparisons.sample(row, measure) for row in rows for measure in measures]
-        for name, rows in study.groups.items()
+def lacking(comparisons: Comparisons) -> dict[str, str]:
+    """By group, which rows lack what, so that they are in no difference that needs it; "" where all have all."""
+    measures = measures_of(comparisons.study)
+    return {
+        name: in_brief(found for row in rows for m in measures if isinstance(found := comparisons.sample(row, m), str))
+        for name, rows in comparisons.study.groups.items()
     }
-    return {name: list(dict.fromkeys(lack for lack in of if isinstance(lack, str))) for name, of in found.items()}
+
+
+def in_brief(lacks: Iterable[str]) -> str:
+    """Sentences `ROW lacks TASK` (or what else is wrong with a row), each row once, and rows alike together."""
+    of_row: dict[str, list[str]] = {}
+    for lack in dict.fromkeys(lacks):
+        row, _, what = lack.partition(" ")
+        of_row.setdefault(row, []).append(what)
+    alike: dict[str, list[str]] = {}
+    for row, whats in of_row.items():
+        tasks = [what.removeprefix(_LACKS) for what in whats if what.startswith(_LACKS)]
+        others = [what for what in whats if not what.startswith(_LACKS)]
+        alike.setdefault("; ".join(([_LACKS + ", ".join(tasks)] if tasks else []) + others), []).append(row)
+    return "; ".join(f"{', '.join(rows)}{': each' if rows[1:] else ''} {text}" for text, rows in alike.items())

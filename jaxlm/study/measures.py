@@ -79,6 +79,11 @@ def tasks_of(measure: str) -> tuple[str, ...]:
     return () if measure == BITS else tuple(averages.MEANS.get(measure, measure.removesuffix(NORM).split(",")))
 
 
+def label_of(measure: str) -> str:
+    """As a person says it."""
+    return f"mean of {measure.replace(',', ', ')}" if "," in measure else measure
+
+
 def unit_of(measure: str) -> str:
     """What a difference is counted in."""
     return BITS_UNIT if measure == BITS else POINTS

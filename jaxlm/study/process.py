@@ -19,6 +19,7 @@ from jaxlm.generation.result import forget_compiled
 CACHE = ("cache", "jax")  # of a study's directory
 TERMINATED = 128 + signal.SIGTERM
 AGAIN = 0.1  # seconds
+_CALLBACKS = ("_xla_gc_callback", "_remove", "__del__")  # of a collector: what is raised in there is lost
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ def terminable() -> Iterator[None]:
 
 def _stop(signum: int, frame: FrameType | None) -> None:
     while frame is not None:
-        if frame.f_code.co_name == "_xla_gc_callback":  # what is raised in there is lost: raised a moment later
+        if frame.f_code.co_name in _CALLBACKS:  # raised a moment later
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
             return
         if frame.f_code.co_filename.startswith("<frozen importlib"):

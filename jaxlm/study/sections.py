@@ -25,7 +25,7 @@ def sections(data: StudyData) -> list[Section]:
     """All that have something to show."""
     published = data.published
     compared = tuple(
-        (study_tables.group_summary(name, found), study_tables.differences(name, found))
+        (study_tables.group_summary(name, found, data.lacking.get(name, "")), study_tables.differences(name, found))
         for name, found in data.comparisons.items()
         if found
     )

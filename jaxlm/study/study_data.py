@@ -101,6 +101,7 @@ class StudyData:
     rows: tuple[RowData, ...]
     cells: tuple[CellData, ...]
     comparisons: Mapping[str, tuple[Difference, ...]]
+    lacking: Mapping[str, str]
     claims: tuple[Answer, ...]
     conversions: tuple[Conversion, ...]
     published: PublishedData
@@ -147,6 +148,7 @@ def study_data(study: Study) -> StudyData:
     cells = tuple(cell_data(result, name) for name, results in by_row.items() for result in results)
     sizes = [row.parameters for row in rows if row.parameters is not None]
     is_pocket = bool(sizes) and max(sizes) < POCKET_PARAMETERS
+    compared = comparisons.Comparisons(study)
     return StudyData(
         title=study.config.title or study.workdir.name,
         made_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
@@ -157,8 +159,9 @@ def study_data(study: Study) -> StudyData:
         tasks=tasks,
         rows=rows,
         cells=cells,
-        comparisons={name: tuple(found) for name, found in comparisons.groups(study).items()},
-        claims=tuple(claims.answers(study)),
+        comparisons={name: tuple(found) for name, found in comparisons.groups(compared).items()},
+        lacking=comparisons.lacking(compared),
+        claims=tuple(claims.answers(compared)),
         conversions=_conversions(study),
         published=PublishedData(
             tuple(published.SWEEP),
@@ -222,9 +225,13 @@ def _opening(rows: Sequence[RowData], cells: Sequence[CellData]) -> list[str]:
     for status, words in ((BROKEN, "Failed, and why is told below"), (LEFT_EMPTY, "Empty, for nothing is known of it")):
         if names := dict.fromkeys(cell.row for cell in cells if cell.status == status):
             out.append(f"{words}: {_list(names)}.")
-    missing = [cell for cell in cells if cell.status not in (FINISHED, BROKEN, LEFT_EMPTY)]
+    missing: dict[str, list[CellData]] = {}
+    for cell in cells:
+        if cell.status not in (FINISHED, BROKEN, LEFT_EMPTY):
+            missing.setdefault(cell.row, []).append(cell)
     if missing:
-        out.append(f"Not finished: {_list(cell.name for cell in missing)}.")
+        unfinished = [row if row not in ran else _list(cell.name for cell in of) for row, of in missing.items()]
+        out.append(f"Not finished: {_list(unfinished)}.")
     return out
 
 

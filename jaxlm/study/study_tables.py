@@ -9,7 +9,7 @@ from jaxlm.evaluation import averages
 from jaxlm.evaluation.benchmark_table import CONTROLS
 from jaxlm.study.cell_data import CellData
 from jaxlm.study.comparisons import Difference
-from jaxlm.study.measures import BITS
+from jaxlm.study.measures import BITS, label_of
 from jaxlm.study.published import Published
 from jaxlm.study.report_table import Entry, Table, interval, number, row_link, text
 from jaxlm.study.study_data import RowData, StudyData
@@ -163,7 +163,7 @@ def differences(name: str, found: Sequence[Difference]) -> Table:
     )
     lines = tuple(
         (
-            text(f"{one.measure} ({one.unit})"),
+            text(f"{label_of(one.measure)} ({one.unit})"),
             row_link(one.first),
             row_link(one.second),
             number(one.value, 3),
@@ -180,12 +180,12 @@ def differences(name: str, found: Sequence[Difference]) -> Table:
     return Table(f"group-{name}", header, lines, 3)
 
 
-def group_summary(name: str, found: Sequence[Difference]) -> str:
-    """How many differences a group has, and how many are more than chance explains."""
+def group_summary(name: str, found: Sequence[Difference], lacking: str) -> str:
+    """How many differences a group has, how many are more than chance explains, and which could not be taken."""
     apart = sum(one.p_adjusted is not None and one.p_adjusted < SIGNIFICANT for one in found)
     return (
         f"{name}: {len(found)} differences, {apart} of them with p below {SIGNIFICANT} after correction for the "
-        "comparisons of a group and measure"
+        "comparisons of a group and measure" + (f"; not compared: {lacking}" if lacking else "")
     )
 
 

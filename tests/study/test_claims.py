@@ -12,6 +12,7 @@ from jaxlm.evaluation.statistics import Score
 from jaxlm.evaluation.tasks import STUDY
 from jaxlm.study.claim_tests import FAILS, HOLDS, OPEN, UNTESTED
 from jaxlm.study.claims import CLAIMS, FAMILIES, LADDER, OTHERS, SEVEN, Answer, answers
+from jaxlm.study.comparisons import Comparisons
 from tests.study.synthetic import Made, study
 
 ITEMS, SEEDS = 4_000, 2
@@ -29,7 +30,7 @@ def scores(quality: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
 
 
 def answer(claim: str, rows: Mapping[str, Made | None]) -> Answer:
-    found = answers(study(rows, seeds=range(SEEDS), mean="one", truth="truth"))
+    found = answers(Comparisons(study(rows, seeds=range(SEEDS), mean="one", truth="truth")))
     return next(one for one in found if one.claim.id == claim)
 
 
@@ -44,12 +45,13 @@ def rows_of(qualities: Mapping[str, float]) -> dict[str, Made | None]:
 
 
 def test_without_a_row_every_claim_is_not_tested_and_says_what_is_missing() -> None:
-    found = answers(study({"gpt2-32": None}))
+    found = answers(Comparisons(study({"gpt2-32": None})))
     assert [one.claim for one in found] == list(CLAIMS)
     assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
     assert {one.verdict for one in found} == {UNTESTED}
     words = {one.claim.id: one.words for one in found}
-    assert "gpt2-4 is no row" in words["tiers"] and "gpt2-32 has not been evaluated (missing)" in words["best_32"]
+    assert "gpt2-4, gpt2-12, gpt2-16, gpt2-24, gpt2-48, gpt2-64: each is no row of this study" in words["tiers"]
+    assert "gpt2-32 has not been evaluated (missing)" in words["best_32"]
     assert "tokens_per_sec" in words["speed"] and "dllm_canon_tenth" in words["conversion_cost"]
     assert "nothing is written" in words["truth_revision"]
 
