@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxlm.study.figures import STYLE, new_figure
+from jaxlm.study.measures import label_of
 from jaxlm.study.panels import Point, composition, cost_bars, curves, missing, radar, ranked, scatter, task_dots
 from jaxlm.study.published import Published
 from jaxlm.study.run_tables import decoded
@@ -57,7 +58,7 @@ def _measured(data: StudyData, x: Callable[[Published], float | None]) -> list[P
         value = data.measured(one.row, data.mean)
         at = x(one)
         if value is not None and at is not None:
-            found.append(Point(f"{one.layers}L", at, value.value, value.half_width, data.mean))
+            found.append(Point(f"{one.layers}L", at, value.value, value.half_width, label_of(data.mean)))
     return found
 
 
@@ -77,7 +78,8 @@ def _measured_composition(ax: Axes, data: StudyData) -> None:
     texts: dict[tuple[tuple[str, float], ...], str] = {}
     for row in data.rows:
         if row.sources:
-            texts.setdefault(tuple(sorted(row.sources.items())), row.name)
+            by_share = sorted(row.sources.items(), key=lambda part: (-round(part[1], 2), part[0]))
+            texts.setdefault(tuple(by_share), row.name)
     composition(ax, {name: dict(shares) for shares, name in texts.items()}, "no row with prepared text")
 
 
@@ -86,7 +88,7 @@ def _published_tiers(ax: Axes, data: StudyData) -> None:
 
 
 def _measured_tiers(ax: Axes, data: StudyData) -> None:
-    ranked(ax, _measured(data, _layers), f"no row of the sweep with {data.mean}")
+    ranked(ax, _measured(data, _layers), f"no row of the sweep with {label_of(data.mean)}")
 
 
 def _published_hidden(ax: Axes, data: StudyData) -> None:
@@ -98,7 +100,7 @@ def _measured_hidden(ax: Axes, data: StudyData) -> None:
     # Rows may have other widths than the published ones: a pocket study's are an eighth.
     widths = {row.name: row.config["model"]["hidden_size"] for row in data.rows if row.config}
     points = _measured(data, lambda one: widths.get(one.row))
-    scatter(ax, points, "hidden size", f"no row of the sweep with {data.mean}")
+    scatter(ax, points, "hidden size", f"no row of the sweep with {label_of(data.mean)}")
 
 
 def _published_depth(ax: Axes, data: StudyData) -> None:
@@ -106,7 +108,7 @@ def _published_depth(ax: Axes, data: StudyData) -> None:
 
 
 def _measured_depth(ax: Axes, data: StudyData) -> None:
-    scatter(ax, _measured(data, _layers), "layers", f"no row of the sweep with {data.mean}", log=True)
+    scatter(ax, _measured(data, _layers), "layers", f"no row of the sweep with {label_of(data.mean)}", log=True)
 
 
 def _published_throughput(ax: Axes, data: StudyData) -> None:
@@ -126,8 +128,8 @@ def _measured_throughput(ax: Axes, data: StudyData) -> None:
         speed = decoded([cell.decode for cell in data.cells_of(row) if cell.decode], "tokens_per_sec")
         value = row.measured.get(data.mean)
         if speed is not None and value is not None:
-            points.append(Point(row.name, speed, value.value, value.half_width, data.mean))
-    scatter(ax, points, "tokens per second", f"no family with a speed and {data.mean}", log=True)
+            points.append(Point(row.name, speed, value.value, value.half_width, label_of(data.mean)))
+    scatter(ax, points, "tokens per second", f"no family with a speed and {label_of(data.mean)}", log=True)
 
 
 def _published_scores(data: StudyData) -> dict[str, dict[str, float]]:

@@ -16,20 +16,28 @@ from jaxlm.study.study_data import RowData, StudyData
 
 SIGNIFICANT = 0.05
 UNKNOWN_TASKS = "tasks not stated"
+PUBLISHED_MEANS = {"mean_6": "mean of six", "mean_7": "mean of seven"}
 
 
 def beside_published(data: StudyData, name: str, rows: Sequence[Published]) -> Table:
     """Every row of a published table, the row of ours beside it; means over six and over seven tasks never mixed."""
     own = own_mean(data)
+    found = [data.row(one.row) for one in rows]
+    # A study of other tasks has its own mean instead of two columns of nothing.
+    measured_means = {m for m in PUBLISHED_MEANS if not own or any(row and m in row.measured for row in found)}
     header = (
         *("row", "published as", "shape", "parameters", "parameters, measured here", "average as published"),
-        *("mean of six, published", "mean of six, measured", "mean of seven, published", "mean of seven, measured"),
+        *(
+            f"{label}, {of}"
+            for mean, label in PUBLISHED_MEANS.items()
+            for of in ("published", "measured")
+            if of == "published" or mean in measured_means
+        ),
         *((own_mean_label(data),) if own else ()),
         *("bits per byte, measured", "seeds", "evidence of what is published"),
     )
     lines = []
-    for one in rows:
-        row = data.row(one.row)
+    for one, row in zip(rows, found, strict=True):
         measured = row.measured if row else {}
         average = number(one.average)
         if one.average is not None:
@@ -44,9 +52,9 @@ def beside_published(data: StudyData, name: str, rows: Sequence[Published]) -> T
                 parameters(row) if row else number(None),
                 average,
                 number(one.mean_6),
-                interval(measured.get("mean_6")),
+                *((interval(measured.get("mean_6")),) if "mean_6" in measured_means else ()),
                 number(one.mean_7),
-                interval(measured.get("mean_7")),
+                *((interval(measured.get("mean_7")),) if "mean_7" in measured_means else ()),
                 *((interval(measured.get(own)),) if own else ()),
                 interval(measured.get(BITS), 3),
                 number(max((m.seeds for m in measured.values()), default=0), 0),
@@ -58,7 +66,7 @@ def beside_published(data: StudyData, name: str, rows: Sequence[Published]) -> T
 
 def own_mean(data: StudyData) -> str:
     """The measure that rows of this study are ranked by, where it is neither of the published means; else ""."""
-    return "" if data.mean in ("mean_6", "mean_7") else data.mean
+    return "" if data.mean in PUBLISHED_MEANS else data.mean
 
 
 def own_mean_label(data: StudyData) -> str:
