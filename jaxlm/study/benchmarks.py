@@ -204,6 +204,7 @@ def _about(task: Any, samples: Sequence[Mapping[str, Any]], metric: str) -> dict
         "num_fewshot": task.get_config("num_fewshot"),
         "output_type": task.OUTPUT_TYPE,
         "version": task.VERSION,
+        "items_sha256": hashlib.sha256("".join(sample["doc_hash"] for sample in first).encode()).hexdigest(),
     }
 
 

@@ -105,6 +105,11 @@ class Result:
             return None
         return np.concatenate([np.array(kept[p][metric or asked["metric"]].split(), np.float64) for p in parts])
 
+    def asked(self, task: str) -> str:
+        """A digest of the items of a task, which two rows have in common or not; "" where none was kept."""
+        record = self.tasks[task]
+        return "".join(part.get("items_sha256", "") for part in record.get("subtasks", {task: record}).values())
+
     @property
     def windows(self) -> Score | None:
         """Nats, tokens and bytes of each validation window; None where no loss was measured."""

@@ -7,10 +7,10 @@ small to say. A claim that there is no difference holds where every interval lie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from jaxlm.study.cells import Study
 from jaxlm.study.comparisons import Difference, corrected, words
@@ -206,6 +206,12 @@ class Tiers:
         return (FAILS if wrong else HOLDS), f"it misses {len(wrong)} of 7{_list(wrong)}: {text}; {there}"
 
 
+def _way(decode: Mapping[str, Any]) -> str:
+    """What speeds and memory depend on beside the model, of a `decode.json`."""
+    device = decode.get("conditions", {}).get("device_kind")
+    return f"{decode.get('new_tokens')} tokens behind {decode.get('prompt_tokens')} on {device}"
+
+
 def _list(rows: Sequence[str]) -> str:
     return f" ({', '.join(rows)})" if rows else ""
 
@@ -234,6 +240,9 @@ class Ratio:
         missing = [row for row, found in ((self.above, above), (self.below, below)) if not found]
         if missing:
             return UNTESTED, f"{' and '.join(missing)}: no {self.key} measured"
+        ways = {_way(one) for one in (*above, *below)}
+        if len(ways) > 1:
+            return UNTESTED, f"{self.above} and {self.below} wrote in {len(ways)} ways: {'; '.join(sorted(ways))}"
         ratios = [a[self.key] / b[self.key] for a in above for b in below]
         low, high = min(ratios), max(ratios)
         text = f"{self.key} of {self.above} over that of {self.below}: {low:.2f} to {high:.2f} over seeds"

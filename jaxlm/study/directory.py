@@ -20,8 +20,8 @@ def enter(config: StudyConfig, workdir: Path, report: Callable[[str], None]) -> 
     """Makes the directory, or finds that it is of this study, and writes what it now is to study.json.
 
     More rows, groups, data, seeds and learning rates are added to those that are there, so that several processes may
-    each do a part; title, marks and decoding are those of `config`. Raises UserError, and writes nothing, for another
-    study: rows or data of one name that differ, another first data, or another evaluation.
+    each do a part; title and marks are those of `config`. Raises UserError, and writes nothing, for another
+    study: rows or data of one name that differ, another first data, another evaluation or other decoding.
     """
     path = workdir / STUDY
     if not path.is_file() and workdir.exists() and (not workdir.is_dir() or _strangers(workdir)):
@@ -50,7 +50,10 @@ def _differences(there: StudyConfig, here: StudyConfig) -> list[str]:
     first = [name_of(config.data[0]) if config.data else "none" for config in (there, here)]
     if first[0] != first[1]:
         out.append(f"the first data ({first[0]} there, {first[1]} here), on which losses are compared")
-    return out + fields.differences(there.evaluate, here.evaluate, "evaluate.")
+    out += fields.differences(there.evaluate, here.evaluate, "evaluate.")
+    if there.decode.rounds or there.decode.samples:
+        out += fields.differences(there.decode, here.decode, "decode.")
+    return out
 
 
 def _words(line: str) -> list[str]:

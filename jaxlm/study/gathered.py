@@ -12,7 +12,7 @@ from jaxlm.evaluation import averages
 from jaxlm.study import cells, results
 from jaxlm.study.cells import FINISHED, Cell, Result, Study
 from jaxlm.study.rows import Row
-from jaxlm.study_config import EvaluateConfig, StudyConfig
+from jaxlm.study_config import EvaluateConfig, StudyConfig, usable
 
 GROUP = "runs"  # that plain workdirs are compared in
 
@@ -24,6 +24,8 @@ def gather(paths: Sequence[str | Path]) -> Study:
     them, by the study's mean where there is one, else by the tasks that all of them were asked.
     Raises UserError for a directory that is neither, or is there twice.
     """
+    if not paths:
+        raise UserError("--report names no directory, allowed: studies and workdirs, separated by commas")
     directories = [Path(path) for path in paths]
     where = [path.resolve() for path in directories]
     for path, place in zip(directories, where, strict=True):
@@ -34,7 +36,8 @@ def gather(paths: Sequence[str | Path]) -> Study:
         return parts[0]
     counts = Counter(name for part in parts for name in part.rows)
     groups = Counter(group for part in parts for group in part.groups if group != GROUP)
-    named = [_renamed(part, counts, groups) for part in parts]
+    before = _told_apart([place.parts for place in where])
+    named = [_renamed(part, counts, groups, first) for part, first in zip(parts, before, strict=True)]
     plain = [name for part in named if GROUP in part.groups for name in part.groups[GROUP]]
     kept = [line for part in named for line in part.config.groups if not line.startswith(f"{GROUP}:")]
     studies = [part for part in named if GROUP not in part.groups]
@@ -50,7 +53,7 @@ def gather(paths: Sequence[str | Path]) -> Study:
 def _run(path: Path) -> Study:
     """A workdir as a study of one row."""
     run = results.read(path)
-    row = Row(path.name, "", run.kind, run.config)
+    row = Row(_word(path.resolve().name), "", run.kind, run.config)
     result = Result(Cell(row, run.config.seed), path, FINISHED, "", run, None, {})
     config = StudyConfig(
         title=path.name, groups=(f"{GROUP}: {row.name}",), evaluate=EvaluateConfig(mean=_mean([result]))
@@ -67,11 +70,28 @@ def _mean(found: Sequence[Result]) -> str:
     return ",".join(shared) or EvaluateConfig().mean
 
 
-def _renamed(part: Study, counts: Counter[str], groups: Counter[str]) -> Study:
-    """The same with its directory before each name that another part has, too."""
+def _told_apart(places: Sequence[tuple[str, ...]]) -> list[str]:
+    """As many of the last parts of each path as it takes to tell all apart, as a word."""
+    most = max(map(len, places))
+    for length in range(1, most + 1):
+        names = [_word("/".join(parts[-length:])) for parts in places]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{_word(parts[-1])}.{number}" for number, parts in enumerate(places)]
+
+
+def _word(name: str) -> str:
+    """A name as groups and lines can have it."""
+    return "".join(c if usable(f"_{c}") else "." if c == "/" else "_" for c in name)
+
+
+def _renamed(part: Study, counts: Counter[str], groups: Counter[str], before: str) -> Study:
+    """The same with `before` in front of each name that another part has, too."""
 
     def new(name: str) -> str:
-        return f"{part.workdir}/{name}" if counts[name] > 1 else name
+        if counts[name] < 2:
+            return name
+        return before if GROUP in part.groups else f"{before}.{name}"  # a workdir is its only row
 
     rows = {
         new(name): dataclasses.replace(
@@ -84,7 +104,7 @@ def _renamed(part: Study, counts: Counter[str], groups: Counter[str]) -> Study:
         for result in part.results
     )
     lines = tuple(
-        f"{group if groups[group] < 2 else f'{part.workdir.name}.{group}'}: {' '.join(map(new, members))}"
+        f"{group if groups[group] < 2 else f'{before}.{group}'}: {' '.join(map(new, members))}"
         for group, members in part.groups.items()
     )
     return Study(part.workdir, dataclasses.replace(part.config, rows=(), groups=lines), rows, found)

@@ -7,6 +7,7 @@ Legend: S seeds, N items of a task or validation windows.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,11 +33,13 @@ class Part:
       numerators_SN: scores of the items, or bits of the windows, float64.
       denominators_N: 1 for each item, or the bytes of the windows, float64.
       scale: 100 for points.
+      items: a digest of the items; "" where nobody kept one, as of windows, whose bytes tell.
     """
 
     numerators_SN: Array
     denominators_N: Array
     scale: float
+    items: str = ""
 
     @property
     def values_S(self) -> Array:
@@ -45,11 +48,12 @@ class Part:
 
     def is_paired_with(self, other: Part) -> bool:
         """Whether both are over the same items."""
-        return np.array_equal(self.denominators_N, other.denominators_N)
+        same = self.items == other.items or not (self.items and other.items)
+        return same and np.array_equal(self.denominators_N, other.denominators_N)
 
     def minus(self, other: Part) -> Part:
         """The differences item by item and seed by seed, of two parts over the same items and as many seeds."""
-        return Part(self.numerators_SN - other.numerators_SN, self.denominators_N, self.scale)
+        return dataclasses.replace(self, numerators_SN=self.numerators_SN - other.numerators_SN)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def sample(study: Study, row: str, measure: str) -> Sample | str:
     first = whole[0][1]
     whole = [(result, parts) for result, parts in whole if _same(parts, first)]
     parts = tuple(
-        Part(np.concatenate([parts[k].numerators_SN for _, parts in whole]), part.denominators_N, part.scale)
+        dataclasses.replace(part, numerators_SN=np.concatenate([parts[k].numerators_SN for _, parts in whole]))
         for k, part in enumerate(first)
     )
     loss: Any = whole[0][0].run and whole[0][0].run.evaluation
@@ -135,7 +139,7 @@ def _answers(result: Result, measure: str) -> list[Part] | str:
             return f"was asked {task} with {result.tasks[task]['num_fewshot']} examples, other than in {measure}"
         if len(items_N) < 2:
             return f"has a single item of {task}"
-        parts.append(Part(items_N[None], np.ones(len(items_N)), 100.0))
+        parts.append(Part(items_N[None], np.ones(len(items_N)), 100.0, result.asked(task)))
     return parts
 
 

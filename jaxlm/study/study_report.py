@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxlm.errors import UserError
 from jaxlm.study import report_table, study_figures
 from jaxlm.study.cells import Study
 from jaxlm.study.gathered import gather
@@ -21,7 +22,10 @@ PAGE, MARKDOWN, DATA, FOLDER = "index.html", "report.md", "data.json", "pictures
 def write(study: Study, out: Path) -> None:
     """Writes the report of a study into the folder `out`, each file whole or not at all."""
     data = study_data(study)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"--out={out} is a file or in one, allowed: a directory, there or new") from None
     (out / FOLDER).mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=out) as name:
         scratch = Path(name)

@@ -45,6 +45,7 @@ class Made:
       items: by task and metric, [S, N]; a plain [S, N] is `acc`.
       windows: nats, tokens and bytes of each validation window, a seed each.
       losses: validation loss by update, a seed each: the row's curve, whose last update is its last.
+      asked: a digest of the items.
     """
 
     items: Mapping[str, npt.ArrayLike | Mapping[str, npt.ArrayLike]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Made:
     losses: Sequence[Mapping[int, float]] = ()
     parameters: int = CARD
     num_fewshot: Mapping[str, int] = field(default_factory=dict)
+    asked: str = ""
 
 
 def study(
@@ -141,6 +143,7 @@ def _record(made: Made, index: int) -> dict[str, Any]:
             "n": len(of_seed[main]),
             "chance": 0.25,
             "num_fewshot": made.num_fewshot.get(task, 0),
+            "items_sha256": made.asked,
             "controls": {},
         }
         items[task] = {metric: " ".join(f"{v:.6g}" for v in value) for metric, value in of_seed.items()}

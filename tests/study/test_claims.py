@@ -151,6 +151,14 @@ def test_a_ratio_has_to_reach_what_is_claimed_under_every_seed(fast: tuple[int, 
     assert found.verdict == verdict and " to 10.00 over single rounds" in found.words
 
 
+def test_speeds_of_other_settings_or_devices_make_no_ratio() -> None:
+    speed = {"tokens_per_sec": 50.0, "rounds": [50.0], "prompt_tokens": 32, "conditions": {"device_kind": "cpu"}}
+    for other in ({"new_tokens": 16}, {"new_tokens": 100, "conditions": {"device_kind": "NVIDIA A40"}}):
+        rows = {"dhara": Made(decode=[{**speed, "new_tokens": 100}] * 2), "gpt2-32": Made(decode=[speed | other] * 2)}
+        found = answer("speed", rows)
+        assert found.verdict == UNTESTED and "wrote in 2 ways: 100 tokens behind 32 on" in found.words
+
+
 @pytest.mark.parametrize(
     ("scratch", "verdict"),
     [({20: 6.0, 200: 5.5}, HOLDS), ({20: 6.0, 40: 4.0}, FAILS), ({20: 6.0, 40: 5.8}, OPEN)],

@@ -177,6 +177,14 @@ def test_a_missing_task_is_named_and_no_mean_is_over_fewer() -> None:
     )
 
 
+def test_as_many_items_of_another_text_are_other_items() -> None:
+    scores = {"one": np.random.default_rng(0).random((2, 50)) < 0.5}
+    rows = {"a": Made(scores, asked="x"), "b": Made(scores, asked="y"), "c": Made(scores)}
+    made = Comparisons(study(rows, mean="one"))
+    assert made.compare("a", "b", "one") == "a and b were asked other items"
+    assert isinstance(made.compare("a", "c", "one"), Difference)  # of a record from before they had a digest
+
+
 def test_what_is_lacking_is_said_once_for_rows_that_are_alike() -> None:
     lacks = ["a lacks one", "b lacks one", "a lacks two", "b lacks two", "a lacks one", "c is no row of this study"]
     assert in_brief(lacks) == "a, b: each lacks one, two; c is no row of this study"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from jaxlm.errors import Interrupted, UserError
-from jaxlm.study import cells, evaluation, failures, runner
+from jaxlm.study import cells, directory, evaluation, failures, runner
 from jaxlm.study.cells import BROKEN as FAILED
 from jaxlm.study.cells import FINISHED, LEFT_EMPTY, MISSING, Study
 from jaxlm.training import loop
@@ -227,6 +227,17 @@ def test_another_study_is_refused(one_row: SimpleNamespace, change: dict[str, An
         runner.run(tiny_study.build(type(one_row.config), values), one_row.workdir)
     assert named in str(error.value) or "learning_rate" in str(error.value)
     assert (one_row.workdir / "study.json").read_text() == before
+
+
+def test_other_decoding_is_refused_once_there_may_be_some(one_row: SimpleNamespace) -> None:
+    def entered(**decode: int) -> None:
+        config = dataclasses.replace(one_row.config, decode=dataclasses.replace(one_row.config.decode, **decode))
+        directory.enter(config, one_row.workdir, print)
+
+    entered(rounds=1, new_tokens=4)  # there was none
+    entered(rounds=1, new_tokens=4)
+    with pytest.raises(UserError, match=r"decode.new_tokens \(4 there, 5 here\)"):
+        entered(rounds=1, new_tokens=5)
 
 
 def test_a_directory_of_something_else_is_refused(one_row: SimpleNamespace, tmp_path: Path) -> None:

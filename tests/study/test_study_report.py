@@ -159,10 +159,17 @@ def test_runs_of_ones_own_are_compared_by_the_names_of_their_directories(runs: S
     twin = tmp_path / "elsewhere" / "ar"
     shutil.copytree(runs.ar, twin, ignore=shutil.ignore_patterns("checkpoints"))
     found = gather([runs.ar, twin, runs.diffusion])
-    assert list(found.rows) == [f"{runs.ar}/ar", f"{twin}/ar", "diffusion"]
+    assert list(found.rows) == [f"{runs.ar.parent.name}.ar", "elsewhere.ar", "diffusion"]
     assert found.groups == {"runs": tuple(found.rows)}
     study_report.write_all([runs.ar, twin, runs.diffusion], tmp_path / "out")
     assert "diffusion" in (tmp_path / "out" / "report.md").read_text("utf-8")
+    spaced = tmp_path / "else where" / "run 1"
+    shutil.copytree(runs.ar, spaced, ignore=shutil.ignore_patterns("checkpoints"))
+    assert list(gather([spaced, runs.diffusion]).groups["runs"]) == ["run_1", "diffusion"]
+    with pytest.raises(UserError, match="is a file or in one"):
+        study_report.write_all([runs.ar], tmp_path / "out" / "report.md")
+    with pytest.raises(UserError, match="--report names no directory"):
+        gather([])
     with pytest.raises(UserError, match="twice"):
         gather([runs.ar, f"{runs.ar}/../ar"])
     with pytest.raises(UserError, match="no jaxlm workdir"):
