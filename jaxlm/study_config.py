@@ -75,6 +75,10 @@ class StudyConfig:
                 )
                 require(names.count(name) == 1, f"{kind} has two lines of the name {name!r}, allowed: each name once")
         require(bool(self.seeds), "seeds is empty, allowed: at least one")
+        require(
+            self.smallest <= self.largest,
+            f"smallest is {self.smallest} and largest {self.largest}, allowed: smallest not above largest",
+        )
         for name in ("seeds", "learning_rates"):
             values = getattr(self, name)
             require(len(set(values)) == len(values), f"{name} is {values}, allowed: each once")

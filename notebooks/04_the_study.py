@@ -36,7 +36,9 @@ from jaxlm.study.figures import BASELINE, COLOURS, STYLE
 
 plt.rcParams.update(STYLE)
 checkout = Path(jaxlm.__file__).resolve().parent.parent
-file = checkout / os.environ.get("JAXLM_STUDY", "notebooks/pocket_study/data.json")
+file = Path(os.environ.get("JAXLM_STUDY", "notebooks/pocket_study/data.json"))
+if not file.is_file():
+    file = checkout / file
 if not file.is_file():
     raise SystemExit(f"{file} is not there: `study --config=FILE --workdir=DIR` makes one in DIR/report")
 data = json.loads(file.read_text("utf-8"))
@@ -62,6 +64,8 @@ for cell in data["cells"]:
 tasks = list(dict.fromkeys(task for seeds in scores.values() for one in seeds.values() for task in one))
 complete = {row: seeds for row, seeds in scores.items() if all(set(tasks) == set(one) for one in seeds.values())}
 print(f"{len(complete)} rows with all of {', '.join(tasks)}")
+if len(complete) < 2:
+    raise SystemExit("there is nothing to compare: `study` or `evaluate --tasks` asks rows the same tasks")
 
 
 def mean(row):

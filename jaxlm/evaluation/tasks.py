@@ -75,6 +75,10 @@ class Catalogue:
                 known = {*self._manager.all_tasks, *GROUPS, *bigbench_tasks.TASKS}
                 raise UserError(f"no task {name!r}; {nearest(name, known)}")
 
+    def has(self, name: str) -> bool:
+        """Whether there is a task of this name in the folders that were read."""
+        return name in self._manager.task_index
+
     def load(self, name: str, num_fewshot: int | None) -> dict[str, Any]:
         """The harness's `{"tasks": ..., "groups": ...}` of one name, its data read; `num_fewshot` overrules the task.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,6 +58,8 @@ def main(argv: Sequence[str]) -> None:
         known = rows.read(config)
         chosen = {name: known[name] for name in rows.needed(known, only or list(known))}
         price = PRICE_PER_HOUR if args.price_per_hour is None else args.price_per_hour
+        if not (math.isfinite(price) and price >= 0):
+            raise UserError(f"--price_per_hour is {price:g}, allowed: dollars, not below 0")
         asked = (config, chosen, price, None if args.workdir is None else Path(args.workdir))
         print(json.dumps(listing.as_json(*asked)) if args.json else listing.table(*asked))
         return

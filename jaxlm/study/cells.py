@@ -131,6 +131,12 @@ class Study:
         return tuple(r for r in self.results if (r.cell.row.name, r.cell.learning_rate) == wanted)
 
     @property
+    def rated(self) -> dict[str, tuple[str, float]]:
+        """Row and rate of each row at a learning rate that is not its own, by the name that reports give it."""
+        cells = dict.fromkeys((r.cell.row.name, r.cell.learning_rate) for r in self.results)
+        return {f"{row}, rate {rate:g}": (row, rate) for row, rate in cells if rate is not None}
+
+    @property
     def groups(self) -> dict[str, tuple[str, ...]]:
         """The rows of each group, the reference first."""
         return {name: tuple(members.split()) for name, members in named(self.config.groups).items()}

@@ -1,8 +1,9 @@
 """How a claim is tested on a study: which differences it takes, and what follows from them.
 
-A claim of a size holds where the difference is found in its direction and its interval reaches the size; it does not
-hold where the interval ends below the size, or the difference is found the other way. Between these a study is too
-small to say. A claim that there is no difference holds where every interval lies within what counts as none.
+A claim of a size holds where the difference is found in its direction and is of that size; it does not hold where the
+interval ends below the size, or the difference is found the other way. A difference that is found and smaller, with
+the size still in its interval, is said to be that. Between these a study is too small to say. A claim that there is no
+difference holds where every interval lies within what counts as none.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from jaxlm.study.comparisons import Difference, corrected, words
 from jaxlm.study.conversion_cost import CatchUp
 from jaxlm.study.conversion_cost import compare as conversions
 from jaxlm.study.published import HIGH, SWEEP, Published
+from jaxlm.study.variance import LEVEL, Error
 
 HOLDS, FAILS, OPEN, UNTESTED = "holds", "does not hold", "no difference at this size", "not tested"
+SMALLER = "a smaller one is found"  # and the claimed size is not excluded
 MEAN, TRUTH = "mean", "truth"  # the study's own, see `EvaluateConfig`
 Pair = tuple[str, str, str]  # rows, the reference first, and the measure
 Judgement = tuple[str, str]  # the verdict, and why
@@ -70,7 +73,9 @@ class Better:
 def _of_size(d: Difference, size: float) -> str:
     if (d.is_found and d.gain < 0) or (size and d.gain + d.half_width < size):
         return FAILS
-    return HOLDS if d.is_found else OPEN
+    if not d.is_found:
+        return OPEN
+    return HOLDS if d.gain >= size else SMALLER
 
 
 @dataclass(frozen=True)
@@ -148,8 +153,13 @@ class Same:
         text = f"of {len(differences)} intervals the widest reaches {reach:.1f} points ({_all([widest])})"
         if reach <= self.within:
             return HOLDS, text
-        found = [d for d in differences if d.is_found and abs(d.value) - d.half_width > self.within]
+        # The clearest of many: its interval has to be as wide as their number asks.
+        found = [d for d in differences if abs(d.value) - _corrected_half_width(d, len(differences)) > self.within]
         return (FAILS, f"{text}; beyond {self.within:g} points: {_all(found)}") if found else (OPEN, text)
+
+
+def _corrected_half_width(d: Difference, comparisons: int) -> float:
+    return Error(d.stderr, d.degrees).half_width(LEVEL / comparisons)
 
 
 def all_pairs(rows: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -194,7 +204,9 @@ class Tiers:
             return FAILS, text
         if not step.is_found:
             return OPEN, text
-        return (HOLDS if max(spreads) <= self.spread + step.half_width else FAILS), text
+        if max(spreads) > self.spread + step.half_width:
+            return FAILS, text
+        return (HOLDS if apart >= self.gap and max(spreads) <= self.spread else SMALLER), text
 
     @staticmethod
     def _by_rule(rule: Callable[[Published], bool], high: set[str], is_found: bool, text: str) -> Judgement:

@@ -64,8 +64,8 @@ class Answer:
 
     Attributes:
       claim: which.
-      verdict: "holds", "does not hold", "no difference at this size" (also of a claim that there is none: neither shown
-        nor refuted), or "not tested".
+      verdict: "holds", "does not hold", "a smaller one is found" (and the claimed size is not excluded), "no difference
+        at this size" (also of a claim that there is none: neither shown nor refuted), or "not tested".
       words: why, or what is missing.
       differences: that it rests on.
       is_pocket: whether all rows are pocket models: then it tests the machinery and not the claim.
@@ -112,16 +112,16 @@ CLAIMS = (
         Same((("gpt2-32", "llama3"), *zip(LADDER, LADDER[1:], strict=False)), MEAN, SAME_WITHIN),
     ),
     Claim(
-        "speed", "Diffusion writes 3.8 times as fast.",
+        "speed", "Diffusion writes at least 3.8 times as fast.",
         published.ARTICLE, "183.5 against 48 tokens/s", Ratio("dhara", "gpt2-32", "tokens_per_sec", "rounds", 3.8),
     ),
     Claim(
-        "first_token", "Its first token takes 1.4 times as long.",
+        "first_token", "Its first token takes at least 1.4 times as long.",
         _QUOTED, "35.5 against about 25 ms",
         Ratio("dhara", "gpt2-32", "seconds_to_first_token", "rounds_to_first_token", 1.4),
     ),
     Claim(
-        "memory", "It takes 1.6 times the memory.",
+        "memory", "It takes at least 1.6 times the memory.",
         _QUOTED, "0.24 against 0.15 GB", Ratio("dhara", "gpt2-32", "memory_bytes", "", 1.6),
     ),
     Claim(
@@ -163,12 +163,12 @@ CLAIMS = (
         Wins("dllm_canon", "dhara", STUDY, 1),
     ),
     Claim(
-        "mix", "The mix of 50 % FinePDFs, 30 % DCLM, 20 % FineWeb-Edu is the best.",
+        "mix", "The mix of 50 % FinePDFs, 30 % DCLM, 20 % FineWeb-Edu is the best (on held-out text of this mix).",
         published.MIXING, "perplexity 27.38; FinePDFs alone 6.76, DCLM alone 126.76, each on its own text",
         Best(("llama3",), tuple(mix.row for mix in published.MIXES[1:]), BITS),
     ),
     Claim(
-        "mix_mean", "The same mix is the best by benchmarks.",
+        "mix_mean", "The same mix is the best by benchmarks (which of a study without a network are from this mix).",
         published.MIXING, "no figure", Best(("llama3",), tuple(mix.row for mix in published.MIXES[1:]), MEAN),
     ),
     Claim(

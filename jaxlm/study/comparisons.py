@@ -11,6 +11,7 @@ from jaxlm.study.measures import BITS, Sample, measures_of, sample, unit_of
 from jaxlm.study.rows import EMPTY, READ
 from jaxlm.study.variance import LEVEL, Error, SeedVariance, error, holm, seed_variance
 
+RATES = "other learning rates"  # as no group of a configuration can be called
 _LACKS = "lacks "
 NO_SEEDS = "one seed: how far another seed would be off is not in it"
 
@@ -31,7 +32,7 @@ class Difference:
       p: two-sided, of no difference.
       p_adjusted: by Holm, for all comparisons that it was made among.
       seeds: of the row that has fewer.
-      items: of one seed, or windows.
+      items: of one seed, or stretches of validation windows.
       smallest: the true difference that would be found with 80 % power, as the clearest of `comparisons`.
       comparisons: how many it is corrected for.
       notes: what has to be known beside the number.
@@ -93,7 +94,10 @@ class Comparisons:
         paired = [mine.is_paired_with(its) for mine, its in zip(one.parts, other.parts, strict=True)]
         if measure != BITS and not all(paired):
             return f"{first} and {second} were asked other items"
-        is_same = self._weights(first) == self._weights(second) and one.seeds == other.seeds and all(paired)
+        is_same = self._weights(first) == self._weights(second) and all(paired)
+        if is_same and (common := [seed for seed in one.seeds if seed in other.seeds]):
+            one, other = one.of(common), other.of(common)
+        is_same = is_same and one.seeds == other.seeds
         seeds = self._seed_variance(measure, is_same)
         # By name: which of two rows is the reference must not change the draw of items.
         (low, a), (high, b) = sorted([(first, one), (second, other)], key=lambda row: row[0])
@@ -105,6 +109,8 @@ class Comparisons:
             notes.append(
                 f"the bits of {bound} are an upper bound, those of {exact} exact: {bound} may be better than it looks"
             )
+        elif one.is_bound and first != second:
+            notes.append("both are upper bounds, how tight is not known")
         if not seeds.degrees:
             notes.append(NO_SEEDS)
         difference = Difference(
@@ -115,8 +121,8 @@ class Comparisons:
         return dataclasses.replace(difference, verdict=words(difference))
 
     def _weights(self, row: str) -> str:
-        found = self.study.rows[row]
-        return found.source if found.kind == READ else row
+        found = self.study.rows.get(row)  # none of a row at another rate
+        return found.source if found is not None and found.kind == READ else row
 
     def _seed_variance(self, measure: str, is_same_weights: bool) -> SeedVariance:
         key = (measure, is_same_weights)
@@ -125,8 +131,9 @@ class Comparisons:
         return self._seeds[key]
 
     def _trained(self, measure: str) -> Iterable[Sample]:
-        for name, row in self.study.rows.items():
-            if row.kind not in (READ, EMPTY) and isinstance(found := self.sample(name, measure), Sample):
+        trained = [name for name, row in self.study.rows.items() if row.kind not in (READ, EMPTY)]
+        for name in (*trained, *self.study.rated):
+            if isinstance(found := self.sample(name, measure), Sample):
                 yield found
 
     def _readings(self, measure: str) -> Iterable[Sample]:
@@ -134,10 +141,14 @@ class Comparisons:
             if row.kind != READ:
                 continue
             one, other = self.sample(row.source, measure), self.sample(name, measure)
-            if isinstance(one, Sample) and isinstance(other, Sample) and one.seeds == other.seeds:
+            if isinstance(one, Sample) and isinstance(other, Sample):
+                common = [seed for seed in one.seeds if seed in other.seeds]
+                if not common:
+                    continue
+                one, other = one.of(common), other.of(common)
                 pairs = list(zip(one.parts, other.parts, strict=True))
                 if all(a.is_paired_with(b) for a, b in pairs):
-                    yield Sample(tuple(b.minus(a) for a, b in pairs), one.seeds)
+                    yield Sample(tuple(b.minus(a) for a, b in pairs), tuple(common))
 
 
 def corrected(differences: Sequence[Difference]) -> list[Difference]:
@@ -161,7 +172,7 @@ def words(difference: Difference) -> str:
         better = d.second if d.gain > 0 else d.first
         text = f"{better} is better by {abs(d.value):.{digits}f} {width} ({_p(d.p_adjusted)}{after})"
     else:
-        text = f"no difference at this size: {d.value:+.{digits}f} {width}"
+        text = f"no difference at this size: {d.value:+z.{digits}f} {width}"
         if d.p < LEVEL:
             text += f" ({_p(d.p)} alone, {d.p_adjusted:.2g}{after})"
     return "; ".join((text, *d.notes))
@@ -180,15 +191,24 @@ def compare(study: Study, first: str, second: str, measure: str) -> Difference |
 def groups(comparisons: Comparisons) -> dict[str, list[Difference]]:
     """By group of the study, every member against the first, on every measure that both have.
 
-    Corrected within a group and measure.
+    A row that was trained at other learning rates is compared with itself at its own in the group `RATES`: whether a
+    rate that suits it badly is why it is behind. Corrected within a group and measure.
     """
     study, measures = comparisons.study, measures_of(comparisons.study)
     out: dict[str, list[Difference]] = {}
     for name, (reference, *others) in study.groups.items():
-        out[name] = []
-        for measure in measures:
-            found = [comparisons.compare(reference, other, measure) for other in others]
-            out[name] += corrected([one for one in found if isinstance(one, Difference)])
+        pairs = [(reference, other) for other in others]
+        out[name] = _compared(comparisons, pairs, measures)
+    if rated := study.rated:
+        out[RATES] = _compared(comparisons, [(row, name) for name, (row, _) in rated.items()], measures)
+    return out
+
+
+def _compared(comparisons: Comparisons, pairs: Sequence[tuple[str, str]], measures: Iterable[str]) -> list[Difference]:
+    out = []
+    for measure in measures:
+        found = [comparisons.compare(first, second, measure) for first, second in pairs]
+        out += corrected([one for one in found if isinstance(one, Difference)])
     return out
 
 

@@ -14,7 +14,7 @@ from scipy.special import ndtri, stdtrit
 
 from jaxlm.evaluation import averages
 from jaxlm.study.cells import Result
-from jaxlm.study.measures import BITS, tasks_of
+from jaxlm.study.measures import BITS, bits_of, tasks_of
 
 LEVEL = 0.95
 
@@ -85,9 +85,8 @@ def _bits(results: Sequence[Result]) -> _Observed | None:
     losses = [loss for loss in losses if loss["bits_per_byte"] is not None]
     if not losses:
         return None
-    errors = [loss["bits_per_byte_stderr"] for loss in losses]
-    known = [error for error in errors if error is not None]
-    variance = float(np.mean(np.square(known))) if len(known) == len(errors) else None
+    parts = [found[0] for r in results if not isinstance(found := bits_of(r), str)]
+    variance = float(np.mean([part.items_variance for part in parts])) if len(parts) == len(losses) else None
     return _Observed(tuple(loss["bits_per_byte"] for loss in losses), variance, losses[0]["num_windows"])
 
 

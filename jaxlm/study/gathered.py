@@ -29,18 +29,21 @@ def gather(paths: Sequence[str | Path]) -> Study:
     directories = [Path(path) for path in paths]
     where = [path.resolve() for path in directories]
     for path, place in zip(directories, where, strict=True):
+        if not path.is_dir():
+            raise UserError(f"--report has {path}, which is no directory, allowed: a study's, or a run's --workdir")
         if where.count(place) > 1:
             raise UserError(f"--report names {path} twice, allowed: each directory once")
     parts = [cells.read(path) if (path / cells.STUDY).is_file() else _run(path) for path in directories]
     if len(parts) == 1:
         return parts[0]
     counts = Counter(name for part in parts for name in part.rows)
-    groups = Counter(group for part in parts for group in part.groups if group != GROUP)
+    groups = Counter(group for part in parts if not _is_plain(part) for group in part.groups)
+    groups[GROUP] += any(map(_is_plain, parts))
     before = _told_apart([place.parts for place in where])
     named = [_renamed(part, counts, groups, first) for part, first in zip(parts, before, strict=True)]
-    plain = [name for part in named if GROUP in part.groups for name in part.groups[GROUP]]
-    kept = [line for part in named for line in part.config.groups if not line.startswith(f"{GROUP}:")]
-    studies = [part for part in named if GROUP not in part.groups]
+    plain = [name for part in named if _is_plain(part) for name in part.rows]
+    studies = [part for part in named if not _is_plain(part)]
+    kept = [line for part in studies for line in part.config.groups]
     found = tuple(result for part in named for result in part.results)
     config = StudyConfig(
         title=" beside ".join(str(path) for path in directories),
@@ -48,6 +51,11 @@ def gather(paths: Sequence[str | Path]) -> Study:
         evaluate=studies[0].config.evaluate if studies else EvaluateConfig(mean=_mean(found)),
     )
     return Study(directories[0], config, {name: row for part in named for name, row in part.rows.items()}, found)
+
+
+def _is_plain(part: Study) -> bool:
+    """Whether it is a workdir of one run."""
+    return not (part.workdir / cells.STUDY).is_file()
 
 
 def _run(path: Path) -> Study:
@@ -91,7 +99,7 @@ def _renamed(part: Study, counts: Counter[str], groups: Counter[str], before: st
     def new(name: str) -> str:
         if counts[name] < 2:
             return name
-        return before if GROUP in part.groups else f"{before}.{name}"  # a workdir is its only row
+        return before if _is_plain(part) else f"{before}.{name}"  # a workdir is its only row
 
     rows = {
         new(name): dataclasses.replace(

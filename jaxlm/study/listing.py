@@ -39,7 +39,7 @@ def as_json(config: StudyConfig, rows: Mapping[str, Row], price: float, workdir:
             "groups": list(cost.groups),
             "kind": cost.row.kind,
             "runs": cost.runs,
-            "seeds": list(config.seeds) if cost.runs > 1 else [0] * cost.runs,
+            "seeds": _seeds(config, rows, cost),
             "parameters": cost.parameters,
             "active": cost.active,
             "in_range": cost.is_in_range,
@@ -104,6 +104,10 @@ def _figures(cost: Cost, price: float) -> dict[str, Any]:
     }
 
 
+def _seeds(config: StudyConfig, rows: Mapping[str, Row], cost: Cost) -> list[int]:
+    return list(dict.fromkeys(cell.seed for cell in cells.cells(config, rows, [cost.row.name]))) if cost.runs else []
+
+
 def _states(config: StudyConfig, rows: Mapping[str, Row], workdir: Path | None) -> dict[str, str]:
     """How many cells of each row are in which state."""
     out = {}
@@ -130,4 +134,8 @@ def _line(words: tuple[str, ...]) -> str:
 
 def _uncounted(rows: list[dict[str, Any]]) -> list[str]:
     names = dict.fromkeys(name for row in rows for name in row["uncounted_tasks"])
-    return [f"Not counted, for their size is not known here: {', '.join(names)}."] if names else []
+    imported = [row["name"] for row in rows if row["runs"] and row["flops"] is None]
+    return [
+        *([f"Not counted, for their size is not known here: {', '.join(names)}."] if names else []),
+        *([f"Not counted, for what is imported is not known before: {', '.join(imported)}."] if imported else []),
+    ]

@@ -2,7 +2,7 @@
 
 A measure is the mean of some tasks (`mean_6`, or names by commas), one task, its `TASK:acc_norm`, or `BITS`.
 
-Legend: S seeds, N items of a task or validation windows.
+Legend: S seeds, N items of a task or stretches of validation windows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jaxlm.study.cells import Result, Study
 BITS = "bits_per_byte"
 NORM = ":acc_norm"
 POINTS, BITS_UNIT = "points", "bits per byte"
+_STRETCHES = 64
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Part:
     """One task, or the validation text: `scale` * sum(numerators) / sum(denominators) of each seed.
 
     Attributes:
-      numerators_SN: scores of the items, or bits of the windows, float64.
-      denominators_N: 1 for each item, or the bytes of the windows, float64.
+      numerators_SN: scores of the items, or bits of stretches of windows, float64.
+      denominators_N: 1 for each item, or the bytes of the stretches, float64.
       scale: 100 for points.
       items: a digest of the items; "" where nobody kept one, as of windows, whose bytes tell.
     """
@@ -45,6 +46,13 @@ class Part:
     def values_S(self) -> Array:
         """The value of each seed, float64 [S]."""
         return self.scale * self.numerators_SN.sum(1) / self.denominators_N.sum()
+
+    @property
+    def items_variance(self) -> float:
+        """Of the mean over seeds, between draws of the items (or stretches), to first order; N > 1."""
+        mean_N, total, count = self.numerators_SN.mean(0), self.denominators_N.sum(), len(self.denominators_N)
+        influence_N = self.scale * (mean_N - mean_N.sum() / total * self.denominators_N) / total
+        return float(np.square(influence_N).sum()) * count / (count - 1)
 
     def is_paired_with(self, other: Part) -> bool:
         """Whether both are over the same items."""
@@ -72,9 +80,15 @@ class Sample:
         """The value of each seed, float64 [S]."""
         return np.mean([part.values_S for part in self.parts], axis=0)
 
+    def of(self, seeds: Sequence[int]) -> Sample:
+        """The same of these seeds alone."""
+        at = [self.seeds.index(seed) for seed in seeds]
+        parts = (dataclasses.replace(part, numerators_SN=part.numerators_SN[at]) for part in self.parts)
+        return dataclasses.replace(self, parts=tuple(parts), seeds=tuple(seeds))
+
     @property
     def items(self) -> int:
-        """Items or windows of one seed."""
+        """Items of one seed, or stretches of windows that stand for them."""
         return sum(len(part.denominators_N) for part in self.parts)
 
 
@@ -105,18 +119,20 @@ def measures_of(study: Study) -> list[str]:
     return list(dict.fromkeys([study.config.evaluate.mean, *each, BITS]))
 
 
-def sample(study: Study, row: str, measure: str) -> Sample | str:
+def sample(study: Study, name: str, measure: str) -> Sample | str:
     """What a row scored, over the seeds that have all of it; or, in words, what it lacks.
 
-    A seed without one of the tasks of a mean is left out: a mean over fewer tasks is another quantity.
+    A seed without one of the tasks of a mean is left out: a mean over fewer tasks is another quantity. `name` is of a
+    row, or of one at another learning rate (`Study.rated`).
     """
-    results = study.of(row)
+    row, rate = study.rated.get(name, (name, None))
+    results = study.of(row, rate)
     if not results:
-        return f"{row} is no row of this study"
-    found = [(result, _bits(result) if measure == BITS else _answers(result, measure)) for result in results]
+        return f"{name} is no row of this study"
+    found = [(result, bits_of(result) if measure == BITS else _answers(result, measure)) for result in results]
     whole = [(result, parts) for result, parts in found if not isinstance(parts, str)]
     if not whole:
-        return f"{row} {next(reason for _, reason in found if isinstance(reason, str))}"
+        return f"{name} {next(reason for _, reason in found if isinstance(reason, str))}"
     # Seeds of other items than the first have are of another evaluation.
     first = whole[0][1]
     whole = [(result, parts) for result, parts in whole if _same(parts, first)]
@@ -143,13 +159,17 @@ def _answers(result: Result, measure: str) -> list[Part] | str:
     return parts
 
 
-def _bits(result: Result) -> list[Part] | str:
+def bits_of(result: Result) -> list[Part] | str:
+    """The bits of the validation text, one seed; or what it lacks."""
     score = result.windows
     if score is None or not score.bytes_N.sum():
         return _lacks(result, "the loss of each validation window")
     if len(score.bytes_N) < 2:
         return "has a single validation window"
-    return [Part(score.nats_N[None] / math.log(2), score.bytes_N, 1.0)]
+    # Windows of one document are alike, and neighbours: what is drawn are stretches of text.
+    starts = np.linspace(0, len(score.bytes_N), min(len(score.bytes_N), _STRETCHES), endpoint=False).astype(int)
+    bits_N, bytes_N = (np.add.reduceat(values, starts) for values in (score.nats_N / math.log(2), score.bytes_N))
+    return [Part(bits_N[None], bytes_N, 1.0)]
 
 
 def _lacks(result: Result, what: str) -> str:

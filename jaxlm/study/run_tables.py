@@ -10,7 +10,7 @@ from jaxlm.study.cell_data import CellData
 from jaxlm.study.cells import BROKEN
 from jaxlm.study.measures import BITS
 from jaxlm.study.published import Speed
-from jaxlm.study.report_table import Entry, Table, number, row_link, text
+from jaxlm.study.report_table import Entry, Table, interval, number, row_link, text
 from jaxlm.study.study_data import StudyData
 
 HOUR = 3600.0
@@ -92,7 +92,7 @@ def mixes(data: StudyData) -> Table:
     for one in data.published.mixes:
         row, bits = data.row(one.row), data.measured(one.row, BITS)
         shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in one.shares.items())
-        measured = Entry("–") if bits is None else number(bits.value, 3)
+        measured = Entry("–") if bits is None else interval(bits, 3)
         lines.append(
             (row_link(one.row) if row else text(one.row), text(one.label), text(shares), number(one.perplexity),
              measured, text(one.evidence))

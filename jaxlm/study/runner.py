@@ -11,7 +11,7 @@ from jaxlm.errors import Interrupted, UserError
 from jaxlm.fields import nearest
 from jaxlm.lock import LOOK_AGAIN, InUse, held
 from jaxlm.progress import duration
-from jaxlm.study import cells, directory, failures
+from jaxlm.study import asked, cells, directory, failures
 from jaxlm.study import rows as study_rows
 from jaxlm.study.cells import CELL, Cell, Study
 from jaxlm.study.process import forget_programs, kept_compilations, quiet, terminable
@@ -37,6 +37,7 @@ def run(config: StudyConfig, workdir: Path, only: Sequence[str] = ()) -> Study:
     for name in only:
         if name not in rows:
             raise UserError(f"there is no row {name!r}; {nearest(name, rows)}")
+    asked.check(config)
     steps = Steps(workdir, config, rows, Texts(config, workdir))
     chosen = study_rows.needed(rows, only or list(rows))
     todo = [cell for cell in cells.cells(config, rows, chosen) if cell.row.kind != EMPTY]

@@ -8,6 +8,8 @@ from statistics import mean
 from jaxlm.evaluation import averages
 from jaxlm.evaluation.benchmark_table import CONTROLS
 from jaxlm.study.cell_data import CellData
+from jaxlm.study.claim_tests import UNTESTED
+from jaxlm.study.claims import Answer
 from jaxlm.study.comparisons import Difference
 from jaxlm.study.measures import BITS, label_of
 from jaxlm.study.published import Published
@@ -26,7 +28,8 @@ def beside_published(data: StudyData, name: str, rows: Sequence[Published]) -> T
     # A study of other tasks has its own mean instead of two columns of nothing.
     measured_means = {m for m in PUBLISHED_MEANS if not own or any(row and m in row.measured for row in found)}
     header = (
-        *("row", "published as", "shape", "parameters", "parameters, measured here", "average as published"),
+        *("row", "published as", "shape, published", "shape, here", "parameters, published", "parameters, here"),
+        "average as published",
         *(
             f"{label}, {of}"
             for mean, label in PUBLISHED_MEANS.items()
@@ -48,6 +51,7 @@ def beside_published(data: StudyData, name: str, rows: Sequence[Published]) -> T
                 row_link(one.row) if row else text(f"{one.row} (not in this study)"),
                 text(one.label),
                 Entry(f"{one.layers} x {one.hidden}", one.layers) if one.layers else text(""),
+                _shape(row) if row else text(""),
                 number(one.parameters, 0),
                 parameters(row) if row else number(None),
                 average,
@@ -62,6 +66,11 @@ def beside_published(data: StudyData, name: str, rows: Sequence[Published]) -> T
             )
         )
     return Table(name, header, tuple(lines), 3)
+
+
+def _shape(row: RowData) -> Entry:
+    model = (row.config or {}).get("model")
+    return Entry(f"{model['num_layers']} x {model['hidden_size']}", model["num_layers"]) if model else text("")
 
 
 def own_mean(data: StudyData) -> str:
@@ -185,7 +194,7 @@ def differences(name: str, found: Sequence[Difference]) -> Table:
         )
         for one in found
     )
-    return Table(f"group-{name}", header, lines, 3)
+    return Table(f"group-{name.replace(' ', '-')}", header, lines, 3)
 
 
 def group_summary(name: str, found: Sequence[Difference], lacking: str) -> str:
@@ -197,11 +206,16 @@ def group_summary(name: str, found: Sequence[Difference], lacking: str) -> str:
     )
 
 
+def _verdict(answer: Answer) -> str:
+    """Nobody should be able to quote it without what it is worth."""
+    return answer.verdict + (" (pocket rows)" if answer.is_pocket and answer.verdict != UNTESTED else "")
+
+
 def claims(data: StudyData) -> Table:
     """Each published claim, and what this study answers."""
     header = ("claim", "answer", "why", "published", "where")
     lines = tuple(
-        (text(one.claim.text), text(one.verdict), text(one.words), text(one.claim.published), text(one.claim.source))
+        (text(one.claim.text), text(_verdict(one)), text(one.words), text(one.claim.published), text(one.claim.source))
         for one in data.claims
     )
     return Table("claims", header, lines, len(header))

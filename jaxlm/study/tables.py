@@ -24,7 +24,7 @@ def number(value: float | None, digits: int = 3, error: float | None = None) -> 
     """`1.234`, `1.234 ± 0.005`, or a dash."""
     if value is None:
         return "–"
-    return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:,.{digits}f}")
+    return f"{value:z,.{digits}f}" + ("" if error is None else f" ± {error:,.{digits}f}")
 
 
 def text_cell(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 
 from jaxlm.evaluation.statistics import Score
 from jaxlm.evaluation.tasks import STUDY
-from jaxlm.study.claim_tests import FAILS, HOLDS, OPEN, UNTESTED
+from jaxlm.study.claim_tests import FAILS, HOLDS, OPEN, SMALLER, UNTESTED, Better
 from jaxlm.study.claims import CLAIMS, FAMILIES, LADDER, OTHERS, SEVEN, Answer, answers
-from jaxlm.study.comparisons import Comparisons
+from jaxlm.study.comparisons import Comparisons, Difference
 from tests.study.synthetic import Made, study
 
 ITEMS, SEEDS = 4_000, 2
@@ -149,6 +150,19 @@ def test_a_ratio_has_to_reach_what_is_claimed_under_every_seed(fast: tuple[int, 
     }
     found = answer("speed", rows)
     assert found.verdict == verdict and " to 10.00 over single rounds" in found.words
+
+
+@pytest.mark.parametrize(
+    ("size", "p_adjusted", "verdict"), [(1, 0.01, HOLDS), (2, 0.01, SMALLER), (3, 0.01, FAILS), (2, 0.2, OPEN)]
+)
+def test_a_difference_that_is_found_and_smaller_than_claimed_is_said_to_be_that(
+    size: float, p_adjusted: float, verdict: str
+) -> None:
+    made = study({name: Made({"one": np.eye(2, 50)}) for name in "ab"}, mean="one")
+    base = Comparisons(made).compare("a", "b", "one")
+    assert isinstance(base, Difference)
+    found = dataclasses.replace(base, value=1.5, half_width=1.0, p_adjusted=p_adjusted)
+    assert Better("a", "b", "one", size).judge(made, [found])[0] == verdict
 
 
 def test_speeds_of_other_settings_or_devices_make_no_ratio() -> None:

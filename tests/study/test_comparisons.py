@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 
 from jaxlm.evaluation.statistics import Score, ratio
 from jaxlm.study import variance
-from jaxlm.study.cells import Study
-from jaxlm.study.comparisons import Comparisons, Difference, compare, corrected, groups, in_brief, lacking
-from jaxlm.study.measures import Part, Sample
+from jaxlm.study.cells import Cell, Study
+from jaxlm.study.comparisons import RATES, Comparisons, Difference, compare, corrected, groups, in_brief, lacking
+from jaxlm.study.measures import BITS, Part, Sample
 from tests.study.synthetic import Made, study
 
 TASKS = ("one", "two")
@@ -144,7 +145,9 @@ def test_bits_are_paired_by_windows_and_a_bound_is_called_one() -> None:
     made = study({"a": a, "b": b, "bound": bound, "other": other})
     d = difference(made, "a", "b", "bits_per_byte")
     assert d.value < 0 < d.gain and d.verdict.startswith("b is better by ") and "bits per byte" in d.verdict
-    alone = ratio(a.windows[0].nats_N / math.log(2), a.windows[0].bytes_N).stderr
+    stretches = [slice(400 * k // 64, 400 * (k + 1) // 64) for k in range(64)]
+    nats, sizes = (np.array([x[at].sum() for at in stretches]) for x in (a.windows[0].nats_N, a.windows[0].bytes_N))
+    alone = ratio(nats / math.log(2), sizes).stderr
     assert alone is not None and d.stderr < alone / 5
     assert "the bits of bound are an upper bound" in difference(made, "a", "bound", "bits_per_byte").verdict
     unpaired = difference(made, "a", "other", "bits_per_byte")
@@ -183,6 +186,41 @@ def test_as_many_items_of_another_text_are_other_items() -> None:
     made = Comparisons(study(rows, mean="one"))
     assert made.compare("a", "b", "one") == "a and b were asked other items"
     assert isinstance(made.compare("a", "c", "one"), Difference)  # of a record from before they had a digest
+
+
+def test_a_row_at_another_rate_is_compared_with_itself() -> None:
+    rng = np.random.default_rng(0)
+    made = study({name: Made({"one": rng.random((2, 400)) < share}) for name, share in (("a", 0.3), ("b", 0.7))})
+    again = [dataclasses.replace(r, cell=Cell(made.rows["a"], r.cell.seed, 1e-3)) for r in made.of("b")]
+    rated = dataclasses.replace(made, rows={"a": made.rows["a"]}, results=(*made.of("a"), *again))
+    (found,) = groups(Comparisons(rated))[RATES]
+    assert (found.first, found.second, found.measure) == ("a", "a, rate 0.001", "one")
+    assert found.is_found and found.value > 30 and RATES not in groups(Comparisons(made))
+
+
+def test_a_reading_is_compared_under_the_seeds_that_it_has() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.random((2, 400)) < np.array([[0.2], [0.8]])
+    read = {"kind": "read", "source": "a"}
+    both = study({"a": Made({"one": scores}), "c": Made({"one": scores[:, ::-1]}), "r": Made({"one": scores}, **read)})
+    less = dataclasses.replace(both, results=tuple(r for r in both.results if r.cell.name != "r, seed 1"))
+    found = difference(less, "a", "r", "one")
+    assert found.value == 0 and found.seeds == 1
+
+
+def test_bits_are_drawn_in_stretches_of_neighbouring_windows() -> None:
+    rng = np.random.default_rng(0)
+
+    def stderr(alike: int) -> float:
+        of_documents = np.repeat(rng.normal(0, 20, (2, 640 // alike)), alike, axis=1)
+        rows = {
+            name: Made(windows=[Score(300 + part, np.full(640, 128), np.full(640, 400))] * 2)
+            for name, part in zip("ab", of_documents, strict=True)
+        }
+        return difference(study(rows, mean="none"), "a", "b", BITS).stderr
+
+    # Of ten windows that are alike, one is worth knowing.
+    assert 2 < stderr(10) / stderr(1) < 4.5
 
 
 def test_what_is_lacking_is_said_once_for_rows_that_are_alike() -> None:

@@ -229,6 +229,27 @@ def test_another_study_is_refused(one_row: SimpleNamespace, change: dict[str, An
     assert (one_row.workdir / "study.json").read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"controls": "length_olny"}, "evaluate.controls has 'length_olny'"),
+        ({"tasks": "hellaswagg"}, "no task 'hellaswagg'"),
+        ({"mean": "held_out_wrod", "held_out_items": 4}, "evaluate.mean has 'held_out_wrod', which is not asked"),
+        ({"truth": "held_out_word"}, "evaluate.truth has 'held_out_word', which is not asked"),
+    ],
+    ids=["controls", "tasks", "mean", "truth"],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_made(
+    asked: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    config = tiny_study.config(tmp_path, {"ar": ROWS["ar"]})
+    base = dataclasses.replace(config.evaluate, include_path="", held_out_items=0, tasks="", mean="mean_6")
+    changed = dataclasses.replace(config, evaluate=dataclasses.replace(base, **asked))
+    with pytest.raises(UserError, match=named):
+        runner.run(changed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_decoding_is_refused_once_there_may_be_some(one_row: SimpleNamespace) -> None:
     def entered(**decode: int) -> None:
         config = dataclasses.replace(one_row.config, decode=dataclasses.replace(one_row.config.decode, **decode))
