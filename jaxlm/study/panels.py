@@ -133,9 +133,10 @@ def radar(ax: Axes, scores: Mapping[str, Mapping[str, float]], absent: str) -> N
         )
     for task, angle in zip(tasks, angle_K, strict=False):
         ax.text(1.16 * most * np.cos(angle), 1.1 * most * np.sin(angle), task, ha="center", va="center", fontsize=8)
+    ax.set_xlim(-1.5 * most, 1.5 * most)
+    ax.set_ylim(-1.3 * most, 1.3 * most)
     ax.set_aspect("equal")
     ax.set_axis_off()
-    ax.margins(0.15)
     ax.legend(fontsize=8, loc="upper right")
 
 
@@ -150,7 +151,7 @@ def cost_bars(ax: Axes, conversion: Mapping[str, Mapping[str, float]]) -> None:
             ax.text(x, share, f"{part[kind]:,.4g}", ha="center", va="bottom", fontsize=8)
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set_ylabel("% of from scratch")
-    ax.legend(fontsize=8.5)
+    ax.legend(fontsize=8.5, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.08))
 
 
 def curves(ax: Axes, parts: Mapping[str, Sequence[Sequence[tuple[int, float]]]]) -> None:
