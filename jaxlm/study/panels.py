@@ -121,7 +121,9 @@ def radar(ax: Axes, scores: Mapping[str, Mapping[str, float]], absent: str) -> N
     for level in (0.5 * most, most):
         ax.plot(level * np.cos(angle_K), level * np.sin(angle_K), color="#CCCCCC", linewidth=0.8)
         ax.text(0, level, f" {level:.0f}", fontsize=7.5, color="#666666")
-    for i, (label, of_model) in enumerate(complete.items()):
+    for i, (label, of_model) in enumerate(scores.items()):
+        if label not in complete:
+            continue
         r_K = np.array([of_model[task] for task in (*tasks, tasks[0])])
         ax.plot(
             r_K * np.cos(angle_K),

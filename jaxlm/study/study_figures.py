@@ -133,8 +133,10 @@ def _measured_throughput(ax: Axes, data: StudyData) -> None:
 
 
 def _published_scores(data: StudyData) -> dict[str, dict[str, float]]:
-    # A row of both tables is one model.
-    rows = {one.row: one for one in (*data.published.families, *data.published.sweep)}
+    # A row of both tables is one model, and models have the order of the other panel, whose colours are by it.
+    rows: dict[str, Published] = {}
+    for one in (*data.published.sweep, *data.published.families):
+        rows.setdefault(one.row, one)
     return {one.label: dict(one.scores) for one in rows.values() if len(one.scores) > 1}
 
 
