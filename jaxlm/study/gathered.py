@@ -18,7 +18,7 @@ GROUP = "runs"  # that plain workdirs are compared in
 
 
 def gather(paths: Sequence[str | Path]) -> Study:
-    """The rows of all of them; a name that is in two of them is preceded by as much of its directory as tells them apart.
+    """The rows of all of them; a name that two of them have is preceded by what tells their directories apart.
 
     One study alone is that study. Workdirs of `train` and `convert` become rows that are compared with the first of
     them, by the study's mean where there is one, else by the tasks that all of them were asked.
