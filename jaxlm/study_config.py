@@ -89,6 +89,11 @@ def name_of(line: str) -> str:
     return line.partition(":")[0].strip()
 
 
+def listed(text: str) -> list[str]:
+    """The names in a text that separates them by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def named(lines: Sequence[str]) -> dict[str, str]:
     """What follows the colon in lines `NAME: ...`, by name, in order."""
     return {name_of(line): line.partition(":")[2].strip() for line in lines}

@@ -14,7 +14,7 @@ from pathlib import Path
 from jaxlm import command_line, fields
 from jaxlm.errors import UserError
 from jaxlm.fields import nearest
-from jaxlm.study_config import StudyConfig, name_of
+from jaxlm.study_config import StudyConfig, listed, name_of
 
 REPORT = "report"  # of a study's directory
 PRICE_PER_HOUR = 2.0  # dollars
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
 
         if not args.out:
             raise UserError("--out is missing, allowed: a directory for the report")
-        study_report.write_all([path.strip() for path in args.report.split(",") if path.strip()], Path(args.out))
+        study_report.write_all(listed(args.report), Path(args.out))
         print(Path(args.out) / study_report.PAGE)
         return
     config = _with_flags(args.config, args)
@@ -105,7 +105,7 @@ def _rows(config: StudyConfig, text: str) -> list[str]:
 
     rows, groups = [name_of(line) for line in config.rows], {name_of(line): members(line) for line in config.groups}
     chosen: set[str] = set()
-    for name in filter(None, (part.strip() for part in text.split(","))):
+    for name in listed(text):
         if name not in rows and name not in groups:
             raise UserError(f"--only has {name!r}; {nearest(name, [*rows, *groups])}")
         chosen.update([name] if name in rows else groups[name])

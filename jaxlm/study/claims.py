@@ -25,7 +25,7 @@ from jaxlm.study.claim_tests import (
     measure_of,
 )
 from jaxlm.study.comparisons import Comparisons, Difference, corrected, in_brief
-from jaxlm.study.measures import BITS
+from jaxlm.study.measures import BITS, tasks_of
 from jaxlm.study.published_means import is_wide, three_way_rule
 from jaxlm.study.report import POCKET_PARAMETERS
 
@@ -35,7 +35,7 @@ DIFFUSION = ("dllm_canon", "dhara", "dllm")
 OTHERS = tuple(row for row in FAMILIES if row not in DIFFUSION)
 LADDER = ("gpt2-32", "gpt2_rms", "gpt2_rope", "gpt2_swiglu", "gpt2_no_bias", "llama3")
 SAME_WITHIN = 2.0  # points: the article's 2 %
-PUBLISHED_MEAN, PUBLISHED_TRUTH = ("mean_6", "mean_7"), "truthfulqa_mc2"
+PUBLISHED_MEANS, PUBLISHED_TRUTH = {"mean_6": "mean of six", "mean_7": "mean of seven"}, "truthfulqa_mc2"
 _QUOTED = "articles that quote the study"
 
 
@@ -211,8 +211,8 @@ def _stand_in(test: Test, study: Study) -> str:
     """Which of the study's own measures was taken where another is published."""
     used, evaluate = {measure for _, _, measure in test.pairs()}, study.config.evaluate
     notes = []
-    if MEAN in used and evaluate.mean not in PUBLISHED_MEAN:
-        notes.append(f"the mean is over {evaluate.mean.replace(',', ', ')}, a stand-in for the study's tasks")
+    if MEAN in used and evaluate.mean not in PUBLISHED_MEANS:
+        notes.append(f"the mean is over {', '.join(tasks_of(evaluate.mean))}, a stand-in for the study's tasks")
     if TRUTH in used and evaluate.truth != PUBLISHED_TRUTH:
         notes.append(f"the task is {evaluate.truth}, a stand-in for TruthfulQA")
     return "".join(f"; {note}" for note in notes)

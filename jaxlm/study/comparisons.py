@@ -95,7 +95,7 @@ class Comparisons:
         if measure != BITS and not all(paired):
             return f"{first} and {second} were asked other items"
         is_same = self._weights(first) == self._weights(second) and all(paired)
-        if is_same and (common := [seed for seed in one.seeds if seed in other.seeds]):
+        if is_same and (common := one.seeds_with(other)):
             one, other = one.of(common), other.of(common)
         is_same = is_same and one.seeds == other.seeds
         seeds = self._seed_variance(measure, is_same)
@@ -141,14 +141,11 @@ class Comparisons:
             if row.kind != READ:
                 continue
             one, other = self.sample(row.source, measure), self.sample(name, measure)
-            if isinstance(one, Sample) and isinstance(other, Sample):
-                common = [seed for seed in one.seeds if seed in other.seeds]
-                if not common:
-                    continue
+            if isinstance(one, Sample) and isinstance(other, Sample) and (common := one.seeds_with(other)):
                 one, other = one.of(common), other.of(common)
                 pairs = list(zip(one.parts, other.parts, strict=True))
                 if all(a.is_paired_with(b) for a, b in pairs):
-                    yield Sample(tuple(b.minus(a) for a, b in pairs), tuple(common))
+                    yield Sample(tuple(b.minus(a) for a, b in pairs), common)
 
 
 def corrected(differences: Sequence[Difference]) -> list[Difference]:

@@ -19,7 +19,7 @@ from jaxlm.objectives import Objective
 from jaxlm.study.cells import cells
 from jaxlm.study.rows import CONVERT, READ, TRAIN, Row
 from jaxlm.study.texts import Texts
-from jaxlm.study_config import StudyConfig, name_of, named
+from jaxlm.study_config import StudyConfig, listed, name_of, named
 from jaxlm.training import flops
 from jaxlm.training.schedule import phases_of
 
@@ -146,7 +146,7 @@ def _evaluation(config: StudyConfig, run: RunConfig, held_back: float) -> tuple[
     """FLOPs of the loss and of the tasks, and the tasks that are not known here."""
     asked, diffusion = config.evaluate, run.objective.kind == "diffusion"
     models = 1 + ("random_init" in asked.controls)
-    names = tasks.expand(asked.tasks.split(",")) if asked.tasks else ()
+    names = tasks.expand(listed(asked.tasks)) if asked.tasks else ()
     known = {name: found for name in names if (found := _benchmark(name)) is not None}
     if asked.held_out_items:
         known |= {name: Benchmark(asked.held_out_items, 4, run.train.seq_len // 2) for name in held_out_tasks.TASKS}

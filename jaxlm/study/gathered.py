@@ -95,11 +95,12 @@ def _word(name: str) -> str:
 
 def _renamed(part: Study, counts: Counter[str], groups: Counter[str], before: str) -> Study:
     """The same with `before` in front of each name that another part has, too."""
+    is_plain = _is_plain(part)
 
     def new(name: str) -> str:
         if counts[name] < 2:
             return name
-        return before if _is_plain(part) else f"{before}.{name}"  # a workdir is its only row
+        return before if is_plain else f"{before}.{name}"  # a workdir is its only row
 
     rows = {
         new(name): dataclasses.replace(

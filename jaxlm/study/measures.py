@@ -80,6 +80,10 @@ class Sample:
         """The value of each seed, float64 [S]."""
         return np.mean([part.values_S for part in self.parts], axis=0)
 
+    def seeds_with(self, other: Sample) -> tuple[int, ...]:
+        """Those that both have."""
+        return tuple(seed for seed in self.seeds if seed in other.seeds)
+
     def of(self, seeds: Sequence[int]) -> Sample:
         """The same of these seeds alone."""
         at = [self.seeds.index(seed) for seed in seeds]
@@ -99,7 +103,7 @@ def tasks_of(measure: str) -> tuple[str, ...]:
 
 def label_of(measure: str) -> str:
     """As a person says it."""
-    return f"mean of {measure.replace(',', ', ')}" if "," in measure else measure
+    return f"mean of {', '.join(tasks_of(measure))}" if "," in measure else measure
 
 
 def unit_of(measure: str) -> str:

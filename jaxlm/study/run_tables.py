@@ -92,7 +92,7 @@ def mixes(data: StudyData) -> Table:
     for one in data.published.mixes:
         row, bits = data.row(one.row), data.measured(one.row, BITS)
         shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in one.shares.items())
-        measured = Entry("–") if bits is None else interval(bits, 3)
+        measured = interval(bits, 3)
         lines.append(
             (row_link(one.row) if row else text(one.row), text(one.label), text(shares), number(one.perplexity),
              measured, text(one.evidence))

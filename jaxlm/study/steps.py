@@ -24,7 +24,7 @@ from jaxlm.study.importing import import_model
 from jaxlm.study.results import EVALUATION, GENERATIONS
 from jaxlm.study.rows import CONVERT, IMPORT, READ, TRAIN, Row
 from jaxlm.study.texts import Texts
-from jaxlm.study_config import StudyConfig
+from jaxlm.study_config import StudyConfig, listed
 from jaxlm.trained import load
 from jaxlm.training import loop
 from jaxlm.training import workdir as workdirs
@@ -153,11 +153,11 @@ class Steps:
                 names,
                 folder,
                 limit=asked.limit or None,
-                controls=tuple(name.strip() for name in asked.controls.split(",") if name.strip()),
+                controls=tuple(listed(asked.controls)),
                 mc_samples=asked.mc_samples,
             )
 
-        names = [name.strip() for name in asked.tasks.split(",") if name.strip()]
+        names = listed(asked.tasks)
         found = [questions(tasks.expand(names), asked.include_path)] if names else []
         if (folder := self.texts.tasks(print)) is not None:
             found.append(questions(held_out_tasks.TASKS, str(folder)))

@@ -9,16 +9,15 @@ from jaxlm.evaluation import averages
 from jaxlm.evaluation.benchmark_table import CONTROLS
 from jaxlm.study.cell_data import CellData
 from jaxlm.study.claim_tests import UNTESTED
-from jaxlm.study.claims import Answer
+from jaxlm.study.claims import PUBLISHED_MEANS, Answer
 from jaxlm.study.comparisons import Difference
-from jaxlm.study.measures import BITS, label_of
+from jaxlm.study.measures import BITS, label_of, tasks_of
 from jaxlm.study.published import Published
 from jaxlm.study.report_table import Entry, Table, interval, number, row_link, text
 from jaxlm.study.study_data import RowData, StudyData
 
 SIGNIFICANT = 0.05
 UNKNOWN_TASKS = "tasks not stated"
-PUBLISHED_MEANS = {"mean_6": "mean of six", "mean_7": "mean of seven"}
 
 
 def beside_published(data: StudyData, name: str, rows: Sequence[Published]) -> Table:
@@ -87,7 +86,7 @@ def own_mean_note(data: StudyData) -> tuple[str, ...]:
     """Which tasks a mean of the study's own is over; nothing where it is one of the published."""
     if not own_mean(data) or data.mean in averages.LABELS:
         return ()
-    names = data.mean.replace(",", ", ")
+    names = ", ".join(tasks_of(data.mean))
     return (f"The own mean is over {names}: a stand-in, not to be compared with the published means.",)
 
 
